@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from covey.api.constants import VERSION
-from covey.api.crds import KINDS, Kind
+from covey.api.crds import KINDS, CustomResource
 from covey.api.model import CLASS, FieldClass
 from covey.api.schema import Schema, structural
 from handbook.pages import ROOT
@@ -55,7 +55,7 @@ def reference(*names: str) -> str:
     return "\n".join(line for kind in kinds for line in _kind(kind)) + "\n"
 
 
-def _kind(kind: Kind) -> Iterator[str]:
+def _kind(kind: CustomResource) -> Iterator[str]:
     name = kind.model.__name__
     schema = structural(kind.model, marks=True)
     scope = "namespaced" if kind.namespaced else "cluster-scoped"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from builders.manifests import Object, changed, collection, composite, inference, pod_group, topology, workload
-from covey.api.crds import KINDS, Kind
+from covey.api.crds import KINDS, CustomResource
 from covey.api.model import Model
 from covey.api.schema import structural
 from localcluster import Cluster
@@ -34,7 +34,7 @@ def test_short_names_work_and_are_not_taken(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
-def test_every_field_is_explained(cluster: Cluster, kind: Kind) -> None:
+def test_every_field_is_explained(cluster: Cluster, kind: CustomResource) -> None:
     text = cluster.kubectl("explain", f"{kind.plural}.{kind.group}.spec", "--recursive")
     for name in structural(kind.model)["properties"]["spec"]["properties"]:
         assert f"  {name}\t" in text

@@ -8,12 +8,12 @@ import pytest
 
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
-from covey.kube.lease import LeaseElector, LeaseLost, Terms
+from covey.kube.lease import LeaseElector, LeaseLost, LeaseTerms
 from covey.kube.resources import LEASES
 from localcluster import Cluster
 
 #: As by default, with more looks.
-_TERMS = Terms(15, 10, 0.3)
+_TERMS = LeaseTerms(15, 10, 0.3)
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 
 
 def elector(
-    client: Client, namespace: str, identity: str, *, terms: Terms = _TERMS, clock: Clock = SYSTEM
+    client: Client, namespace: str, identity: str, *, terms: LeaseTerms = _TERMS, clock: Clock = SYSTEM
 ) -> LeaseElector:
     return LeaseElector(client, namespace, namespace, identity, account="covey-operator", terms=terms, clock=clock)
 
@@ -71,7 +71,7 @@ async def test_lease_when_many_ask_for_it_at_once_has_one_holder(client: Client,
 async def test_lease_when_the_api_server_does_not_answer_is_lost(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
-    candidate = elector(client, namespace, "first", terms=Terms(3, 2, 0.3))
+    candidate = elector(client, namespace, "first", terms=LeaseTerms(3, 2, 0.3))
     await candidate.acquire()
     server = cluster.processes["kube-apiserver"]
     server.pause()

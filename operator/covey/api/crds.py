@@ -39,7 +39,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CustomResource:
     """The parts of a CRD besides the schema."""
 
     model: type[Model]
@@ -88,7 +88,7 @@ def _group_columns(minimum: str, desired: str) -> tuple[Column, ...]:
 
 
 KINDS: Final = (
-    Kind(
+    CustomResource(
         DisaggregatedInference,
         constants.INFERENCE_GROUP,
         "disaggregatedinferences",
@@ -106,7 +106,7 @@ KINDS: Final = (
         scale=(".spec.replicas", ".status.units", ".status.selector"),
         unseen={"observedGeneration": UNSEEN},
     ),
-    Kind(
+    CustomResource(
         RoleScaler,
         constants.INFERENCE_GROUP,
         "rolescalers",
@@ -123,7 +123,7 @@ KINDS: Final = (
         ),
         scale=(".spec.replicas", ".status.replicas", ".status.selector"),
     ),
-    Kind(
+    CustomResource(
         Workload,
         constants.SCHEDULING_GROUP,
         "workloads",
@@ -133,15 +133,17 @@ KINDS: Final = (
             _AGE,
         ),
     ),
-    Kind(
+    CustomResource(
         CompositePodGroup,
         constants.SCHEDULING_GROUP,
         "compositepodgroups",
         "cvcpg",
         _group_columns("minGroupCount", "desiredGroupCount"),
     ),
-    Kind(PodGroup, constants.SCHEDULING_GROUP, "podgroups", "cvpg", _group_columns("minCount", "desiredCount")),
-    Kind(
+    CustomResource(
+        PodGroup, constants.SCHEDULING_GROUP, "podgroups", "cvpg", _group_columns("minCount", "desiredCount")
+    ),
+    CustomResource(
         ClusterTopology,
         constants.SCHEDULING_GROUP,
         "clustertopologies",
@@ -158,7 +160,7 @@ KINDS: Final = (
         ),
         namespaced=False,
     ),
-    Kind(
+    CustomResource(
         Queue,
         constants.SCHEDULING_GROUP,
         "queues",
@@ -180,7 +182,7 @@ KINDS: Final = (
 )
 
 
-def definition(kind: Kind) -> dict[str, Any]:
+def definition(kind: CustomResource) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
     schema = structural(kind.model)
     if kind.unseen is not None:
@@ -218,7 +220,7 @@ def definition(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _subresources(kind: Kind, *, has_status: bool) -> dict[str, Any]:
+def _subresources(kind: CustomResource, *, has_status: bool) -> dict[str, Any]:
     subresources: dict[str, Any] = {"status": {}} if has_status else {}
     if kind.scale:
         wanted, present, selector = kind.scale

@@ -118,7 +118,7 @@ class Proximity(Model):
     """Required: the unit does not start otherwise. Preferred: wanted. Default: Preferred."""
 
 
-class Spread(Model):
+class UnitSpread(Model):
     """Keeps the units of this resource apart."""
 
     level: Annotated[LevelName, LIVE]
@@ -310,7 +310,7 @@ class DisaggregatedInferenceSpec(Model):
     """Roles that should lie together. At most 8 rules."""
     interconnect: Interconnect | None = None
     """The domain of GPUs that roles with interconnect: true share. Default: none."""
-    spread: Spread | None = None
+    spread: UnitSpread | None = None
     """Keeps the units of this resource apart. Default: none."""
     disruption_mode: Annotated[DisruptionMode | None, LIVE] = None
     """The pods that preemption may take at a time. Unit: surplus replicas one by one, then all of a unit; it is the only value of

@@ -79,7 +79,7 @@ class EndpointPickerRef(Model):
     pairing. Default: FailClose."""
 
 
-class Pool(Model):
+class InferencePoolSettings(Model):
     """One InferencePool, of the name of the resource."""
 
     target_ports: Annotated[tuple[PoolPort, ...], ATOMIC, Field(min_length=1, max_length=8)]
@@ -91,6 +91,6 @@ class Pool(Model):
 class RoutingSettings(Model):
     """Objects that gateways read."""
 
-    pool: Pool | None = None
+    pool: InferencePoolSettings | None = None
     """Makes one InferencePool (inference.networking.k8s.io/v1) that selects the pods that take requests. It goes with this
     field. The operator needs --inference-pools. Default: none."""

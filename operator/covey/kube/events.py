@@ -71,7 +71,7 @@ class Occurrence(NamedTuple):
 
 
 @dataclass(slots=True)
-class Series:
+class EventSeries:
     """One Event object: how often it has occurred, and how much of that is written (0: not even the object)."""
 
     name: str
@@ -101,11 +101,11 @@ class Book:
     """Remembers series and token buckets; both bounded, the longest unused forgotten first."""
 
     def __init__(self) -> None:
-        self._series: OrderedDict[Occurrence, Series] = OrderedDict()
+        self._series: OrderedDict[Occurrence, EventSeries] = OrderedDict()
         self._buckets: OrderedDict[ObjectRef, _Bucket] = OrderedDict()
         self._serial = 0
 
-    def enter(self, occurrence: Occurrence, now: float) -> tuple[Series | None, bool]:
+    def enter(self, occurrence: Occurrence, now: float) -> tuple[EventSeries | None, bool]:
         """Count an occurrence.
 
         Returns:
@@ -123,11 +123,11 @@ class Book:
             return None, False
         return self.begin(occurrence, now), True
 
-    def begin(self, occurrence: Occurrence, now: float) -> Series:
+    def begin(self, occurrence: Occurrence, now: float) -> EventSeries:
         """A new Event object for an occurrence."""
         self._serial += 1
         name = f"{occurrence.regarding.name[:_NAME]}.{int(now * 1e6):x}{self._serial & 0xFFF:03x}"
-        series = self._series[occurrence] = Series(name, now, now)
+        series = self._series[occurrence] = EventSeries(name, now, now)
         self._series.move_to_end(occurrence)
         if len(self._series) > REMEMBERED:
             self._series.popitem(last=False)
@@ -149,7 +149,7 @@ def truncate(note: str) -> str:
     return encoded[: NOTE - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS
 
 
-def body(occurrence: Occurrence, series: Series, component: str, instance: str) -> dict[str, Any]:
+def body(occurrence: Occurrence, series: EventSeries, component: str, instance: str) -> dict[str, Any]:
     """The Event object; with a series when it has occurred more than once."""
     regarding = occurrence.regarding
     event: dict[str, Any] = {
@@ -167,7 +167,7 @@ def body(occurrence: Occurrence, series: Series, component: str, instance: str) 
     return event if series.count == 1 else {**event, **patch(series)}
 
 
-def patch(series: Series) -> dict[str, Any]:
+def patch(series: EventSeries) -> dict[str, Any]:
     """The merge patch that brings an Event's series up to date."""
     return {"series": {"count": series.count, "lastObservedTime": micro_time(series.last)}}
 
@@ -201,7 +201,7 @@ class EventRecorder:
         self._instance = instance[:128]
         self._clock = clock
         self._book = Book()
-        self._pending: dict[Occurrence, Series] = {}
+        self._pending: dict[Occurrence, EventSeries] = {}
         self._turns: Rounds[Occurrence] = Rounds(attrgetter("regarding.namespace"))
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -274,7 +274,7 @@ class EventRecorder:
         self._pending.pop(occurrence, None)
         self._turns.discard(occurrence)
 
-    async def _write(self, occurrence: Occurrence, series: Series) -> None:
+    async def _write(self, occurrence: Occurrence, series: EventSeries) -> None:
         for attempt in range(_ATTEMPTS):
             try:
                 await self._send(occurrence, series)
@@ -290,7 +290,7 @@ class EventRecorder:
                 return
         EVENTS_DROPPED.labels("failed").inc()
 
-    async def _send(self, occurrence: Occurrence, series: Series) -> None:
+    async def _send(self, occurrence: Occurrence, series: EventSeries) -> None:
         namespace = occurrence.regarding.namespace or "default"
         count = series.count
         if series.written:

@@ -82,7 +82,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTerms:
     """The times of a lease, in seconds.
 
     Raises:
@@ -101,7 +101,7 @@ class Terms:
             raise ValueError("a lease needs 1.2 * retry < renew_deadline < duration")
 
 
-DEFAULT: Final = Terms()
+DEFAULT: Final = LeaseTerms()
 
 
 class LeaseElector:
@@ -131,7 +131,7 @@ class LeaseElector:
         *,
         account: str,
         clock: Clock,
-        terms: Terms = DEFAULT,
+        terms: LeaseTerms = DEFAULT,
         version: str = "",
         namespaces: Sequence[str] = (),
     ) -> None:

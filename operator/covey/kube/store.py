@@ -29,7 +29,7 @@ Key = tuple[str, str]
 Change = tuple[EventType, T, T | None]
 
 
-class Index(Generic[T]):
+class StoreIndex(Generic[T]):
     """Objects by the keys that a function gives for each, maintained object by object."""
 
     def __init__(self, name: str, keys_of: Callable[[T], Iterable[Hashable]]) -> None:
@@ -79,13 +79,13 @@ class Store(Generic[T]):
 
     def __init__(self) -> None:
         self.items: dict[Key, T] = {}
-        self._indexes: dict[str, Index[T]] = {}
+        self._indexes: dict[str, StoreIndex[T]] = {}
 
     def add_index(self, name: str, keys_of: Callable[[T], Iterable[Hashable]]) -> None:
         """Keep an index from now on; what is stored already is filed at once."""
         if name in self._indexes:
             raise ValueError(f"there is an index {name!r} already")
-        index = self._indexes[name] = Index(name, keys_of)
+        index = self._indexes[name] = StoreIndex(name, keys_of)
         for key, item in self.items.items():
             index.add(key, item)
 

@@ -105,7 +105,7 @@ async def serve(app: web.Application, address: str, *, abandon: bool = False) ->
     if is_off(address):
         yield None
         return
-    listener = Listener(
+    listener = BoundedListener(
         app,
         await bind(*parse_address(address)),
         abandon=abandon,
@@ -179,7 +179,7 @@ class Bounds:
 BOUNDS: Final = Bounds()
 
 
-class Listener:
+class BoundedListener:
     """The sockets of one address, those of ``bind``, and the HTTP server behind them; ended by ``close``.
 
     Args:

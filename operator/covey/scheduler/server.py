@@ -23,7 +23,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from covey.observability import scheduler_metrics as metrics
-from covey.observability.http import Bounds, Listener, bind, parse_address
+from covey.observability.http import BoundedListener, Bounds, bind, parse_address
 from covey.observability.logging import get_logger
 from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.binder import Binder
@@ -195,7 +195,7 @@ IDLE: Final = 120.0
 class Endpoint:
     """The extender's port. Made by ``open``, ended by ``close``."""
 
-    def __init__(self, listener: Listener, certificates: Certificates | None) -> None:
+    def __init__(self, listener: BoundedListener, certificates: Certificates | None) -> None:
         self._listener = listener
         self.certificates = certificates
 
@@ -215,7 +215,7 @@ class Endpoint:
         certificates = Certificates(tls) if tls else None
         if certificates is not None:
             application.middlewares.append(_closing(certificates))
-        listener = Listener(
+        listener = BoundedListener(
             application,
             await bind(*parse_address(settings.bind_address)),
             bounds=Bounds(most, IDLE),

@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 
 from builders.manifests import changed, inference
-from covey.api.crds import KINDS, Kind, definition, render
+from covey.api.crds import KINDS, CustomResource, definition, render
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.model import IMMUTABLE, LIVE, Model, Rule
 from covey.api.rules import unsupported_fields
@@ -63,7 +63,7 @@ def schemas() -> dict[str, Schema]:
     return {kind.plural: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
 
 
-def schema_of(kind: Kind) -> Schema:
+def schema_of(kind: CustomResource) -> Schema:
     return schemas()[kind.plural]
 
 
@@ -77,7 +77,7 @@ def test_committed_crds_are_those_of_the_models(folder: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
-def test_schemas_are_structural(kind: Kind) -> None:
+def test_schemas_are_structural(kind: CustomResource) -> None:
     for path, node in nodes(schema_of(kind)):
         assert set(node) <= KEYWORDS, path
         if "x-kubernetes-int-or-string" in node:
@@ -89,7 +89,7 @@ def test_schemas_are_structural(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
-def test_every_list_and_string_is_bounded(kind: Kind) -> None:
+def test_every_list_and_string_is_bounded(kind: CustomResource) -> None:
     for path, node in nodes(schema_of(kind)):
         if path.split(".")[0] in {"apiVersion", "kind", "metadata"}:
             continue
@@ -101,14 +101,14 @@ def test_every_list_and_string_is_bounded(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
-def test_every_field_is_described(kind: Kind) -> None:
+def test_every_field_is_described(kind: CustomResource) -> None:
     for path, node in nodes(schema_of(kind)):
         if path and path != "metadata" and not path.startswith("metadata.") and not path.endswith("]"):
             assert node.get("description", "").endswith("."), path
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
-def test_a_status_has_no_defaults(kind: Kind) -> None:
+def test_a_status_has_no_defaults(kind: CustomResource) -> None:
     """But for the one by which kstatus knows that nobody has looked yet."""
     for path, node in nodes(schema_of(kind)):
         if path == "status" and kind.unseen is not None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, LeaseLost, NotFound, Unreachable
-from covey.kube.lease import LeaseElector, Terms
+from covey.kube.lease import LeaseElector, LeaseTerms
 from covey.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
 from virtual_time import now, virtual
 
@@ -284,4 +284,4 @@ async def test_never_two_leaders_and_always_one_in_the_end(wires: list[list[Wire
 @pytest.mark.parametrize("wrong", [{"duration": 10}, {"retry": 9}, {"retry": 0}])
 def test_times_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"1\.2 \* retry < renew_deadline < duration"):
-        Terms(**wrong)
+        LeaseTerms(**wrong)

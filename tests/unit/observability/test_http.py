@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import unused_port
 
-from covey.observability.http import Bounds, Listener, bind, parse_address, serve_health
+from covey.observability.http import BoundedListener, Bounds, bind, parse_address, serve_health
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def half_open(port: int, count: int) -> AsyncIterator[list[Stream]]:
 
 @asynccontextmanager
 async def listening(application: web.Application, most: int) -> AsyncIterator[int]:
-    made = Listener(application, await bind("127.0.0.1", 0), bounds=Bounds(most))
+    made = BoundedListener(application, await bind("127.0.0.1", 0), bounds=Bounds(most))
     await made.open()
     running = asyncio.create_task(made.run())
     try:

@@ -171,7 +171,7 @@ async def test_without_the_api_or_the_right_it_says_so() -> None:
 
 def charged(*requests: dict[str, Any], known: bool = True) -> Amounts:
     classes = {DRIVER: msgspec.convert(class_body(), core.DeviceClass)} if known else {}
-    return amounts_of_claim(msgspec.convert(wish_body(*requests), core.ClaimSpec), classes)
+    return amounts_of_claim(msgspec.convert(wish_body(*requests), core.DeviceClaimSpec), classes)
 
 
 def of(count: int, *, known: bool = True) -> Amounts:

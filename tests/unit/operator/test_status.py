@@ -182,7 +182,7 @@ def test_summary_as_a_unit_comes_and_is_lost_has_one_word_and_a_short_message(wo
     world.bind_all()
     assert column() == ("Starting", "bound; Ready are prefill 0/1, decode 0/1 of the minimum: see its pods")
     name = next(name for name in world.pods if "decode-0" in name)
-    state = core.ContainerState(waiting=core.Waiting("CrashLoopBackOff"))
+    state = core.ContainerState(waiting=core.ContainerWaiting("CrashLoopBackOff"))
     last = core.ContainerState(terminated=core.Terminated(137, "OOMKilled"))
     status = core.ContainerStatus("engine", restart_count=3, state=state, last_state=last)
     world.change(name, status={"container_statuses": (status,)})
@@ -207,7 +207,7 @@ def test_surplus_whose_container_does_not_run_says_so_before_anything_of_places(
         if "prefill-0" in name or "decode" in name:
             world.ready(name)
     name = next(name for name in world.pods if "prefill-1" in name)
-    waiting = core.ContainerState(waiting=core.Waiting("ErrImagePull"))
+    waiting = core.ContainerState(waiting=core.ContainerWaiting("ErrImagePull"))
     world.change(name, status={"container_statuses": (core.ContainerStatus("engine", state=waiting),)})
     summary = compute(world)["summary"]
     assert summary["status"] == "ImagePullBackOff"

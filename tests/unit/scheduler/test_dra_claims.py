@@ -311,7 +311,7 @@ async def test_a_claim_that_nobody_has_is_counted_for_one_pod_and_refused_for_tw
 
 def test_one_spelling_for_blanks_and_no_loss_of_what_differs() -> None:
     def ask(*selectors: str) -> Any:
-        return next(iter(asks_of(msgspec.convert(wish_body(request_body(1, *selectors)), core.ClaimSpec))))
+        return next(iter(asks_of(msgspec.convert(wish_body(request_body(1, *selectors)), core.DeviceClaimSpec))))
 
     assert ask(" device.driver  == 'a'") == ask("device.driver=='a'")
     other = SMALL.replace("gpu.nvidia.com'", "x.com'")

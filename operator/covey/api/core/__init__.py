@@ -6,8 +6,8 @@ nothing that was not declared here can be lost on the way back.
 """
 
 from covey.api.core.device import (
-    ClaimSpec,
     Device,
+    DeviceClaimSpec,
     DeviceClass,
     DeviceObject,
     DeviceRequest,
@@ -73,6 +73,7 @@ from covey.api.core.pod import (
     ContainerPort,
     ContainerState,
     ContainerStatus,
+    ContainerWaiting,
     LabelSelector,
     NodeAffinity,
     NodeSelector,
@@ -97,7 +98,6 @@ from covey.api.core.pod import (
     TopologySpread,
     Trouble,
     Volume,
-    Waiting,
     container_status,
     container_trouble,
     containers,
@@ -134,7 +134,6 @@ from covey.api.core.quota import (
 __all__ = [
     "Affinity",
     "Claim",
-    "ClaimSpec",
     "ClusterTopology",
     "ClusterTopologySpec",
     "Condition",
@@ -142,7 +141,9 @@ __all__ = [
     "ContainerPort",
     "ContainerState",
     "ContainerStatus",
+    "ContainerWaiting",
     "Device",
+    "DeviceClaimSpec",
     "DeviceClass",
     "DeviceObject",
     "DeviceRequest",
@@ -225,7 +226,6 @@ __all__ = [
     "Trouble",
     "Victim",
     "Volume",
-    "Waiting",
     "WorkloadReference",
     "condition",
     "container_status",

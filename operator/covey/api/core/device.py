@@ -155,7 +155,7 @@ class DeviceRequests(Read, frozen=True):
     constraints: tuple[Any, ...] | None = None
 
 
-class ClaimSpec(Read, frozen=True):
+class DeviceClaimSpec(Read, frozen=True):
     """``ResourceClaimSpec``."""
 
     devices: DeviceRequests = DeviceRequests()
@@ -165,21 +165,21 @@ class ResourceClaim(Read, frozen=True):
     """A ResourceClaim."""
 
     metadata: Meta
-    spec: ClaimSpec = ClaimSpec()
+    spec: DeviceClaimSpec = DeviceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
-class TemplateSpec(Read, frozen=True):
+class ClaimTemplateSpec(Read, frozen=True):
     """``ResourceClaimTemplateSpec``."""
 
-    spec: ClaimSpec = ClaimSpec()
+    spec: DeviceClaimSpec = DeviceClaimSpec()
 
 
 class ResourceClaimTemplate(Read, frozen=True):
     """A ResourceClaimTemplate, of which each pod that names it gets a claim."""
 
     metadata: Meta
-    spec: TemplateSpec = TemplateSpec()
+    spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
 
 class TaintedDevices(Read, frozen=True):

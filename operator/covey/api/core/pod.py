@@ -300,7 +300,7 @@ class RuntimeClass(Read, frozen=True):
     scheduling: RuntimeScheduling | None = None
 
 
-class Waiting(Read, frozen=True):
+class ContainerWaiting(Read, frozen=True):
     """``ContainerStateWaiting``."""
 
     reason: str = ""
@@ -324,7 +324,7 @@ class Running(Read, frozen=True):
 class ContainerState(Read, frozen=True):
     """``ContainerState``: one of running, waiting and terminated."""
 
-    waiting: Waiting | None = None
+    waiting: ContainerWaiting | None = None
     terminated: Terminated | None = None
     running: Running | None = None
 

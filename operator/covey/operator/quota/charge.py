@@ -119,7 +119,7 @@ class Charge:
         return hash((len(self.amounts), self.priority_class))
 
 
-def amounts_of_claim(spec: core.ClaimSpec, classes: Mapping[str, core.DeviceClass]) -> Amounts:
+def amounts_of_claim(spec: core.DeviceClaimSpec, classes: Mapping[str, core.DeviceClass]) -> Amounts:
     """Compute the amounts that a claim is charged.
 
     Args:

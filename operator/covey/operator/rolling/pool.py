@@ -12,7 +12,7 @@ from typing import Final
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Endpoints, Role
-from covey.api.routing import Pool
+from covey.api.routing import InferencePoolSettings
 from covey.compile import Owner
 from covey.compile.network import ADDRESSED
 from covey.kube.resources import INFERENCE_POOLS
@@ -53,7 +53,7 @@ def _lacks(reason: str, message: str) -> Outcome:
     return Outcome(remarks=(Remark(names.POOL_MISSING, reason, message),))
 
 
-def _pool_body(pool: Pool, spec: DisaggregatedInferenceSpec, owner: Owner) -> Object:
+def _pool_body(pool: InferencePoolSettings, spec: DisaggregatedInferenceSpec, owner: Owner) -> Object:
     said = pool.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {
         "apiVersion": INFERENCE_POOLS.api_version,

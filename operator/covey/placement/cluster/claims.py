@@ -65,7 +65,7 @@ def missing_class(ask: Ask) -> str:
     return f"{ask.resource} is of DeviceClass {ask.device_class}, which does not exist: create it"
 
 
-def asks_of(spec: core.ClaimSpec) -> Mapping[Ask, int]:
+def asks_of(spec: core.DeviceClaimSpec) -> Mapping[Ask, int]:
     """The devices that a claim asks for.
 
     Raises:
