@@ -25,7 +25,7 @@ from covey.api.constants import ANNOTATION_LEADER
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, InstalledTwice, KubeError, LeaseLost, NotFound
-from covey.kube.events import micro_time
+from covey.kube.event_series import micro_time
 from covey.kube.resources import CLUSTER_TOPOLOGIES, LEASES, SUBJECT_ACCESS_REVIEWS
 from covey.observability.logging import get_logger
 from covey.observability.metrics import LEADER, LEASE_TRANSITIONS
@@ -221,7 +221,6 @@ class LeaseElector:
                 return
 
     async def _renew(self) -> None:
-        """Renew once, trying until the deadline."""
         deadline = self._renewed + self._terms.renew_deadline
         while (left := deadline - self._clock.monotonic()) > 0:
             if await self._attempt(left):
@@ -309,7 +308,7 @@ class LeaseElector:
             blank = Observation({"metadata": {"name": self._name, "namespace": self._namespace}}, sent)
             self._doubtful = True
             lease = await self._client.create(LEASES, self._claim_of(blank), self._namespace)
-        elif self._is_held_by_other(observed, sent):
+        elif observed.holder not in {"", self._identity} and not observed.is_expired(sent):
             return False
         else:
             self._doubtful = True
@@ -319,10 +318,6 @@ class LeaseElector:
         self._renewed = sent
         self._doubtful = False
         return True
-
-    def _is_held_by_other(self, observed: Observation, now: float) -> bool:
-        """Tell whether somebody else holds the lease."""
-        return observed.holder not in {"", self._identity} and not observed.is_expired(now)
 
     def _claim_of(self, observed: Observation) -> dict[str, Any]:
         lease = observed.claim(self._identity, math.ceil(self._terms.duration), self._stamp())

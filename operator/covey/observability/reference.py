@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from covey.observability import metrics, operator_metrics, scheduler_metrics
-from covey.observability.families import Families, Family
+from covey.observability.families import Family
 
 #: The sections of the page.
 PARTS: Final = (operator_metrics.FAMILIES, scheduler_metrics.FAMILIES, metrics.FAMILIES)
-
-_HEAD: Final = ("| metric | type | labels | meaning |", "|---|---|---|---|")
 
 
 def families() -> Iterator[Family]:
@@ -25,16 +23,14 @@ def families() -> Iterator[Family]:
 
 def tables() -> str:
     """The sections of the page in Markdown: a heading and a table for each part."""
-    return "\n\n".join(map(_section, PARTS)) + "\n"
-
-
-def _section(part: Families) -> str:
-    return "\n".join((f"## {part.title}", "", *_HEAD, *map(_row, part)))
-
-
-def _row(family: Family) -> str:
-    labels = " ".join(f"`{label}`" for label in family.labels)
-    return f"| `{family.name}` | {family.type} | {labels} | {family.meaning} |"
+    lines = []
+    for part in PARTS:
+        lines += [f"## {part.title}", "", "| metric | type | labels | meaning |", "|---|---|---|---|"]
+        for family in part:
+            labels = " ".join(f"`{label}`" for label in family.labels)
+            lines.append(f"| `{family.name}` | {family.type} | {labels} | {family.meaning} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

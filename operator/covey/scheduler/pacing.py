@@ -23,7 +23,7 @@ from covey.admission.status import observed_status
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ADMITTED, REASON_WAITING, REFUSALS, SURPLUS_ADMITTED
-from covey.kube.queue import Rounds
+from covey.kube.rounds import Rounds
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 

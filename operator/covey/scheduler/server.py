@@ -23,7 +23,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from covey.observability import scheduler_metrics as metrics
-from covey.observability.http import BoundedListener, Bounds, bind, parse_address
+from covey.observability.http import parse_address
+from covey.observability.listener import BoundedListener, Bounds, bind
 from covey.observability.logging import get_logger
 from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.binder import Binder
