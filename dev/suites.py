@@ -38,6 +38,8 @@ CORE: Final = [
     if path.endswith(".py")
 ]
 SEED: Final = 3302
+#: Without the arguments of the make that has called this, which would be every suite's.
+_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKEOVERRIDES"}}
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class Run:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **suite.environment},
+                env={**_ENVIRONMENT, **suite.environment},
             )
         self._running[process] = (suite, time.monotonic(), log)
 

@@ -80,6 +80,22 @@ def test_rollout_restart_replaces_every_replica_of_the_named_role(stage: Stage) 
     assert len(covey(stage, "rollout", "history", "llm").splitlines()) == 3
 
 
+def test_rollout_history_when_a_resource_is_scaled_keeps_the_numbers_of_its_revisions(stage: Stage) -> None:
+    stage.create(role("decode"))
+    stage.ready(1)
+    for replicas in (2, 3, 2):
+        covey(stage, "scale", "llm", f"decode={replicas}")
+        stage.ready(replicas)
+    covey(stage, "rollout", "restart", "llm")
+    stage.ready(2)
+    _, first, second = covey(stage, "rollout", "history", "llm").splitlines()
+    assert [first.split()[0], second.split()[0]] == ["1", "2"]
+    assert covey(stage, "rollout", "undo", "llm", "--to-revision", 1).startswith("llm goes back to revision 1 ")
+    stage.ready(2)
+    numbers = [line.split()[0] for line in covey(stage, "rollout", "history", "llm").splitlines()[1:]]
+    assert numbers == ["2", "3"]
+
+
 class Kubelet(BaseHTTPRequestHandler):
     """Two lines for each container that is asked for."""
 

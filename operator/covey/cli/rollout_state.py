@@ -103,13 +103,13 @@ class NumberedRevision:
 
 
 def history_of(stored: Sequence[ControllerRevision]) -> list[NumberedRevision]:
-    """The revisions that this release can read, the oldest first."""
-    found = [
-        NumberedRevision(item.revision, record.revision)
-        for item in stored
-        if (record := read_record(item.data)) is not None
-    ]
-    return sorted(found, key=lambda each: each.number)
+    """The revisions that this release can read, the oldest first; of those that differ in scale alone there is one."""
+    found: dict[int, NumberedRevision] = {}
+    for item in sorted(stored, key=lambda item: item.revision):
+        record = read_record(item.data)
+        if record is not None:
+            found[item.shown_number] = NumberedRevision(item.shown_number, record.revision)
+    return sorted(found.values(), key=lambda revision: revision.number)
 
 
 def former(body: Body, history: Sequence[NumberedRevision], number: int | None) -> NumberedRevision:

@@ -40,7 +40,7 @@ from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel
 from covey.operator.model.capacity import ASK_KINDS
 from covey.operator.model.compute_domains import domain_of, find_joined
-from covey.operator.model.objects import ANNOTATION_APPLIED, CONTROLLER_REVISIONS
+from covey.operator.model.objects import ANNOTATION_APPLIED, ANNOTATION_NUMBER, CONTROLLER_REVISIONS
 from covey.operator.model.observed import SHARED_BUDGET, Observed
 
 #: Revisions that are kept for people to go back to, where ``spec.rollout.historyLimit`` says nothing.
@@ -57,10 +57,14 @@ def to_store(owner: Owner, accepted: Accepted, observed: Observed) -> Object | N
     # Named by what former releases wrote, nulls and all: a spec that comes back finds the record that they made of it.
     named = {**data, "spec": accepted.content, "topology": data["topology"] or None}
     digest = short_hash(json.dumps(named, sort_keys=True, separators=(",", ":")), 10)
+    shown = newest.shown if newest else 0
+    if known is None or not known.revision.is_same(accepted.revision):
+        shown += 1
+    metadata = owner.metadata(f"{owner.name}-{digest}", {names.LABEL_REVISION: accepted.revision.hash})
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": owner.metadata(f"{owner.name}-{digest}", {names.LABEL_REVISION: accepted.revision.hash}),
+        "metadata": {**metadata, "annotations": {ANNOTATION_NUMBER: str(shown)}},
         "data": data,
         "revision": newest.number + 1 if newest else 1,
     }

@@ -32,7 +32,7 @@ from covey.operator.model.actions import (
     Ungate,
     UpdateInPlace,
 )
-from covey.operator.model.objects import CONTROLLER_REVISIONS, RoleScaler
+from covey.operator.model.objects import ANNOTATION_NUMBER, CONTROLLER_REVISIONS, RoleScaler
 from covey.operator.model.observed import SHARED_BUDGET, StoredRevision, Tombstone, current, place_pods
 
 
@@ -186,7 +186,8 @@ class Stored:
         # One that is there keeps its marks.
         found = next((each for each in self.revisions if each.name == name), StoredRevision(name, 0, record))
         kept = [stored for stored in self.revisions if stored.name != name]
-        self.revisions = [*kept, dataclasses.replace(found, number=body["revision"], record=record)]
+        shown = int(body["metadata"]["annotations"][ANNOTATION_NUMBER])
+        self.revisions = [*kept, dataclasses.replace(found, number=body["revision"], record=record, shown=shown)]
 
     def _mark(self, action: Mark) -> None:
         self.revisions = [

@@ -125,7 +125,8 @@ class ObjectWriter:
             else:
                 self._stored(kind, created)
                 return
-        patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
+        metadata = {"uid": uid, "labels": body["metadata"]["labels"], "annotations": body["metadata"]["annotations"]}
+        patch = {"metadata": metadata, "revision": body["revision"]}
         await self._patch_record(name, uid, patch)
 
     async def mark(self, action: Mark) -> None:

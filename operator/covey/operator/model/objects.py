@@ -48,11 +48,16 @@ ANNOTATION_APPLIED: Final = "covey.dev/applied"
 ANNOTATION_FAILED: Final = "covey.dev/failed"
 #: On a ControllerRevision that is left: every unit had its minimum Ready with it, so it is worth going back to.
 ANNOTATION_COMPLETED: Final = "covey.dev/completed"
+#: On a ControllerRevision: the number by which people know its templates. ``revision`` grows with each scaling as well;
+#: records of former releases, and restored ones, have that number alone.
+ANNOTATION_NUMBER: Final = "covey.dev/revision-number"
 
 
 #: Characters of a spec, as JSON. Decoded and validated it takes up to seventy times as much, in each of eight workers;
 #: what ``kubectl apply`` remembers of an object is at most half of this.
 MAX_SPEC: Final = 512 * 1024
+#: Digits of a number of 64 bits.
+_DIGITS: Final = 19
 _NOTHING: Final = msgspec.Raw(b"null")
 _TOO_LARGE: Final = f"it has {{:,}} characters as JSON; at most {MAX_SPEC:,} are read"
 
@@ -121,3 +126,9 @@ class ControllerRevision(core.Read, frozen=True):
     metadata: OwnedMeta
     revision: int = 0
     data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def shown_number(self) -> int:
+        """The number by which people know its templates."""
+        number = self.metadata.annotation(ANNOTATION_NUMBER) or ""
+        return int(number) if number.isdecimal() and len(number) < _DIGITS else self.revision

@@ -133,7 +133,7 @@ SHARED_BUDGET: Final = (POD_DISRUPTION_BUDGETS.type, network.NAME)
 class StoredRevision:
     """A ControllerRevision. ``record`` is None when this release cannot read it.
 
-    ``failed``: its rollout was given up for the revision before it. ``completed``: every unit had its minimum Ready
+    ``number`` grows with every spec that is accepted, ``shown`` with templates alone. ``failed``: its rollout was given up for the revision before it. ``completed``: every unit had its minimum Ready
     with it.
     """
 
@@ -143,6 +143,7 @@ class StoredRevision:
     uid: str = ""
     failed: bool = False
     completed: bool = False
+    shown: int = 0
 
 
 @dataclass(frozen=True)
@@ -349,6 +350,7 @@ def read_revisions(
             item.metadata.uid,
             item.metadata.annotation(ANNOTATION_FAILED) is not None,
             item.metadata.annotation(ANNOTATION_COMPLETED) is not None,
+            item.shown_number,
         )
         for item in stored
     )
