@@ -39,7 +39,7 @@ CORE: Final = [
 ]
 SEED: Final = 3302
 #: Without the arguments of the make that has called this, which would be every suite's.
-_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKEOVERRIDES"}}
+_ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name not in {"ARGS", "MAKEFLAGS"}}
 
 
 @dataclass(frozen=True)
