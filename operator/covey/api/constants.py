@@ -203,6 +203,8 @@ PURPOSE_EXCHANGE: Final = "Exchange"
 PURPOSE_EVACUATION: Final = "Evacuation"
 PURPOSE_SUCCESSION: Final = "Succession"
 PURPOSE_CAPACITY: Final = "Capacity"
+#: Purposes of claims to which others give way.
+FOR_OTHERS: Final = frozenset({PURPOSE_PREEMPTION, PURPOSE_RECLAIM})
 MANAGER_SCHEDULER_HEADROOM: Final = "covey-scheduler-headroom"
 MANAGER_SCHEDULER_EXCHANGE: Final = "covey-scheduler-exchange"
 

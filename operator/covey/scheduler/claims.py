@@ -438,9 +438,8 @@ class Claims:
             root = index.root(key)
             if root is None:
                 continue
-            priority = (
-                priority_of(root.spec.priority, root.spec.priority_class_name, classes) or 0
-            )  # only ours are taken
+            # Only units of ours are taken, which have no other priority than their roots'.
+            priority = priority_of(root.spec.priority, root.spec.priority_class_name, classes) or 0
             unit = index.unit(key) if priority < gang.priority and shares_queue(key) else None
             if unit is not None:
                 found.append(Candidate(unit, priority))

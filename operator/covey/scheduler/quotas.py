@@ -43,7 +43,7 @@ from covey.admission.wishes import (
     surplus_pods,
 )
 from covey.api import core
-from covey.api.constants import LABEL_DRAINING, PURPOSE_RECLAIM, REASON_OVER_QUOTA
+from covey.api.constants import FOR_OTHERS, LABEL_DRAINING, REASON_OVER_QUOTA
 from covey.model import podstate
 from covey.model.podstate import place_of
 from covey.placement.model import Gang, Shape
@@ -172,14 +172,11 @@ class Quotas:
 
     def _promise_of(self, root: Key, entry: Entry) -> Promise | None:
         claim, name = entry.decision.claim, self._queues.get(root)
-        if claim is None or claim.purpose != PURPOSE_RECLAIM or not claim.victims or name is None or entry.gang is None:
+        if claim is None or claim.purpose not in FOR_OTHERS or not claim.victims or name is None or entry.gang is None:
             return None
-        land = self._lands[name]
-        return (
-            Promise.of(root, claim, self.ledger.policies[name], entry.gang, land.flavor.get)
-            if entry.want is Want.MINIMUM
-            else None
-        )
+        if entry.want is not Want.MINIMUM:
+            return None
+        return Promise.of(root, claim, self.ledger.policies[name], entry.gang, self._lands[name].flavor.get)
 
     def problem(self, root: Key) -> QueueError | None:
         """The reason for which a unit may use no queue."""
@@ -396,9 +393,9 @@ class Quotas:
             return
         for amounts in charges_by_flavor(self.ledger.policies[name], minimum_shapes(gang)):
             right = self.right(entry, amounts)
-            order = lower_in_queue(right.ledger, right.mine) if right is not None else ()
+            order = tuple(lower_in_queue(right.ledger, right.mine)) if right is not None else ()
             if right is not None and order:
-                yield replace(right, order=tuple(order))
+                yield replace(right, order=order)
 
     def right(self, entry: Entry, amounts: Amounts = _NOTHING) -> Right | None:
         """The right of a minimum, to amounts, on a copy of the ledger where others have what is promised."""

@@ -170,6 +170,17 @@ async def test_a_gang_when_its_queue_is_full_of_lower_priority_preempts_inside_i
     assert await claimed(crowd(low, queue("a", 8), priority=1000, queue="a"), within=HOUR) == ["low"]
 
 
+async def test_quota_that_comes_free_for_a_gang_of_its_queue_when_not_all_has_gone_is_not_taken_meanwhile() -> None:
+    lows = [each for name in ("one", "two") for each in unit(name, replicas=1, nodes=("n1",), priority=1, queue="a")]
+    small = unit("small", replicas=1, priority=1, queue="a", status={"conditions": [LATELY]})
+    high = unit("high", replicas=2, minimum=2, priority=10, queue="a", **WAITS)
+    nodes = [node("n1", labels=labels()), node("n2", labels=labels())]
+    loop = Loop(cache(*nodes, queue("a", 8), *lows, *small, *high))
+    assert sorted(await claimed(loop)) == ["one", "two"]
+    drop(loop.cache, next(each for each in lows if isinstance(each, core.Pod)))
+    assert await turn(loop, MINUTE) == {}
+
+
 @pytest.mark.parametrize("why", ["class", "delay"])
 async def test_a_gang_when_one_like_it_before_it_may_not_preempt_claims(why: str) -> None:
     """Of a class with ``preemptionPolicy: Never``, or with a delay that is not over."""

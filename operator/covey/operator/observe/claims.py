@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from covey.api.constants import PURPOSE_PREEMPTION, PURPOSE_RECLAIM
+from covey.api.constants import FOR_OTHERS
 from covey.backends import Owned
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
@@ -16,8 +16,6 @@ from covey.operator.observe.watched import Key, Watched
 
 #: The index of roots by the resources whose replicas they claim.
 _VICTIM: Final = "victim"
-#: Purposes of claims on what others have.
-FOR_OTHERS: Final = frozenset({PURPOSE_PREEMPTION, PURPOSE_RECLAIM})
 
 
 class Claims:
