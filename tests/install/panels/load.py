@@ -197,7 +197,7 @@ def block_an_evacuation(fleet: Fleet) -> None:
 
 
 def stand_still(fleet: Fleet) -> None:
-    """kube-scheduler stands still, and somebody takes a place meanwhile."""
+    """kube-scheduler stands still, and somebody takes a node's capacity meanwhile."""
     scheduler = fleet.cluster.processes["kube-scheduler"]
     scheduler.pause()
     fleet.create("research", "late", [role("decode", 2, 1, gpus=2)])
