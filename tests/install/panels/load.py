@@ -1,7 +1,7 @@
 """A run on a real control plane that gives every panel something to show, in about four minutes.
 
 Deployments start, one does not fit, revisions are rolled out and one of them never gets ready, nodes are drained and one
-dies, kube-scheduler stands still and somebody takes a place meanwhile, it refuses what the planner cannot know, the API
+dies, kube-scheduler stands still and somebody takes a node's capacity meanwhile, it refuses what the planner cannot know, the API
 server restarts, a leader dies. Meanwhile small gangs come and go. Prometheus scrapes all of Covey's processes from the
 beginning.
 """
@@ -231,7 +231,7 @@ def change_the_leader(fleet: Fleet) -> None:
 
 
 def make_room(fleet: Fleet) -> None:
-    """Room comes free."""
+    """Capacity comes free."""
     patiently(lambda: fleet.delete("code", "wide"))
     fleet.await_condition("research", "giant", "Available", "Available", 120)
     time.sleep(10)
