@@ -47,7 +47,7 @@ def still_needed(
         victims: of the claim. Those of which a pod is in ``freeing`` or holds nothing cannot be pardoned any more: what
             is left of them goes.
         freeing: keys of holders whose room comes free anyway.
-        ending: keys of holders that are being deleted: others are pardoned before them.
+        ending: keys of holders that drain or are being deleted: others are pardoned before them.
         right: of the gang, where it reclaims: quota is asked too.
     """
     judge = Judge(least_of(gang), inventory, LIMIT, PLANS)

@@ -19,7 +19,7 @@ from covey.admission.reservation import BY_NEED
 from covey.admission.spare import count_spare
 from covey.admission.status import Decision
 from covey.admission.tree import Key
-from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
+from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum, room_for
 from covey.api import core
 from covey.api.constants import (
     PURPOSE_EVACUATION,
@@ -409,12 +409,26 @@ class Books:
                 found = self.arrivals.find_claim(entry, self.confine(entry, None)[0])
                 self._keep(root, entry, found or entry.decision.claim)
             await self._breath.take()
+        for root in self.reservations.takers():
+            # Alone it may not suffice, but less would have to go beside it; and else whoever gave way would have it back.
+            if self._can_take(self.shelf.entries.get(root), rooms):
+                self._mark(root)
         for alike in self.shelf.sleeping():
             inventory = self._cache.capacity.planned
             nodes = (inventory.nodes.get(name) for name in rooms)
             if any(node is not None and alike.ask.can_help(node, inventory, self.slots) for node in nodes):
                 self._rouse(alike)
             await self._breath.take()
+
+    def _can_take(self, entry: Entry | None, rooms: Collection[str]) -> bool:
+        """Tell whether one of these nodes has capacity for a pod that a refused unit waits with, on none that is kept for it."""
+        if entry is None or entry.gang is None or not entry.refused or entry.decision.claim is None:
+            return False
+        shapes = {pod.shape for role in entry.gang.roles for each in role.replicas for pod in each.pods if not pod.node}
+        nodes = (
+            self._cache.capacity.planned.nodes.get(name) for name in rooms if name not in entry.decision.claim.nodes
+        )
+        return any(node is not None and any(room_for(node, shape) for shape in shapes) for node in nodes)
 
     def release(self) -> None:
         """Wake refused units from which room was kept that is not kept any more."""

@@ -354,6 +354,10 @@ class Reservations:
         """The units for which nodes are kept."""
         return [root for root, _ in self._kept.items()]
 
+    def takers(self) -> list[Key]:
+        """The units to which others give way."""
+        return [root for root, kept in self._kept.items() if kept.takes]
+
     def keeps(self, root: Key) -> bool:
         """Nodes are kept for a unit."""
         return self._kept.get(root) is not None

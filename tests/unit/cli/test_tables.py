@@ -29,12 +29,12 @@ def test_plan_without_headers_is_rows_alone(form: str, head: str) -> None:
     whole = covey("plan", "-f", EXAMPLES, *OFFLINE, "-o", form)
     rows = covey("plan", "-f", EXAMPLES, *OFFLINE, "-o", form, "--no-headers")
     assert head in whole.stdout
-    assert "no rack has room" in whole.stdout
+    assert "no rack has capacity" in whole.stdout
     assert rows.exit_code == 3
     assert [line.split()[0].partition("/")[0] for line in rows.stdout.splitlines()] == ["default"] * len(
         rows.stdout.splitlines()
     )
-    assert "no rack has room" in rows.stderr
+    assert "no rack has capacity" in rows.stderr
     assert [line.split() for line in rows.stdout.splitlines()] == [
         line.split() for line in whole.stdout.splitlines() if line.startswith("default/")
     ]
@@ -48,7 +48,7 @@ def test_status_as_a_table() -> None:
             "prod/qwen",
             TreeState.WAITING,
             total=1,
-            children=(StatusTree("unit", "0", TreeState.WAITING, "Infeasible: no rack has room"),),
+            children=(StatusTree("unit", "0", TreeState.WAITING, "Infeasible: no rack has capacity"),),
         ),
     ]
 
@@ -57,7 +57,10 @@ def test_status_as_a_table() -> None:
         print_branches(branches, Console(file=out, width=120), heads=heads)
         return [line.split(maxsplit=4) for line in out.getvalue().splitlines()]
 
-    rows = [["default", "llama", "2/2", "ready"], ["prod", "qwen", "0/1", "waiting", "Infeasible: no rack has room"]]
+    rows = [
+        ["default", "llama", "2/2", "ready"],
+        ["prod", "qwen", "0/1", "waiting", "Infeasible: no rack has capacity"],
+    ]
     assert drawn(heads=True) == [["NAMESPACE", "NAME", "READY", "STATE", "REASON"], *rows]
     assert drawn(heads=False) == rows
 

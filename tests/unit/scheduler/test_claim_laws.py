@@ -175,8 +175,10 @@ class Cluster:
         for gang in gangs.values():
             closed = self.loop.admission._books.reservations.confine(gang, surplus=False)[1]
             assert all(before[uid] < gang.order for uid in closed), f"{gang.name} waits for who comes later"
-        assert len(claims) <= LIMITS.cluster
-        assert len({root.namespace for root in claims}) == len(claims)
+        # Whom others give way to waits for no turn.
+        waiting = [root for root in claims if not self.loop.admission.decision(root).claim.victims]
+        assert len(waiting) <= LIMITS.cluster
+        assert len({root.namespace for root in waiting}) == len(waiting)
         kept = [node for nodes in claims.values() for node in nodes]
         assert len(set(kept)) == len(kept), f"kept twice: {claims}"
         for root, nodes in claims.items():

@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -252,6 +252,9 @@ _EVENTS: Final = ("turn", "turn", "write", "operate", "delete", "delete", "end",
 
 
 @given(st.lists(st.tuples(st.sampled_from(_EVENTS), st.integers(0, 5)), max_size=30))
+@example(
+    [("delete", 0), ("end", 0), ("turn", 0), ("delete", 1), ("end", 0), ("turn", 0)]
+)  # a node alone did not suffice
 def test_whatever_comes_first_no_successor_gets_a_place_before_both_gangs(happened: list[tuple[str, int]]) -> None:
     asyncio.run(storm(happened))
 
