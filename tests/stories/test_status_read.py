@@ -257,7 +257,7 @@ def test_columns_show_replicas_units_and_pods_as_they_are(stage: Stage) -> None:
     assert row() == ["Serving", "prefill", "2/2", "decode", "2/2", "2/2", "True", "4/4"]
     stage.change(suspend=True)
     assert row() == ["Suspended", "prefill", "0/0", "decode", "0/0", "0/0", "False", "0/0"]
-    assert "suspended: no pods, and no place in the queue" in stage.kubectl("get", "dinf", "--output=wide")
+    assert "suspended: no pods, and nothing waits in the queue" in stage.kubectl("get", "dinf", "--output=wide")
     assert "llm" not in stage.kubectl("get", "cvpg,cvcpg", "--output=wide")
 
 
