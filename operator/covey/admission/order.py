@@ -22,7 +22,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Final, Generic, TypeVar
 
 from covey.admission.entitlement import FIRST, Lane
@@ -202,14 +201,13 @@ class Line(Generic[N]):
         self, now: float = _NEVER, lane: Callable[[N], Lane] = lambda _name: FIRST
     ) -> Generator[None, None, N | None]:
         """The same with pauses, in which names may come and go: after an edit of a queue all lanes are looked at anew."""
-        for number in count(1):
-            name = self._next(now)
-            queue = self._minimums if name in self._minimums else self._surplus
-            if name is None or not queue.defer(name, lane(name)):
-                return name
-            if number % _STEP == 0:
-                yield
-        return None
+        while True:
+            for _ in range(_STEP):
+                name = self._next(now)
+                queue = self._minimums if name in self._minimums else self._surplus
+                if name is None or not queue.defer(name, lane(name)):
+                    return name
+            yield
 
     def _next(self, now: float) -> N | None:
         minimum, surplus = self._minimums.first(), self._surplus.first()

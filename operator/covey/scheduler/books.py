@@ -276,7 +276,8 @@ class Books:
             return
         self.shelf.renew()
         known = [(root, entry) for root in self.quotas.asleep() if (entry := self.shelf.entries.get(root)) is not None]
-        known.sort(key=lambda each: (each[1].order if each[1].gang is not None else NO_ORDER, each[0]))
+        known.sort(key=lambda pair: (pair[1].order if pair[1].gang is not None else NO_ORDER, pair[0]))
+        # Chosen at once: while others have their turn, charges change.
         for root, entry in list(self.quotas.choose_woken(known)):
             if self.quotas.is_better_off(root, entry):
                 self._mark(root)

@@ -273,7 +273,7 @@ class Claims:
         begin to go when there is none left.
         """
         refused = self._find_refused(entry.unit.key).keys()
-        if late := [each for each in claim.victims if not refused.isdisjoint(each.pods)]:
+        if late := [victim for victim in claim.victims if not refused.isdisjoint(victim.pods)]:
             self.leave_aside(entry.unit.key, late)
             return None
         by_quota = claim.purpose == PURPOSE_RECLAIM or entry.decision.reason == REASON_OVER_QUOTA
@@ -302,12 +302,14 @@ class Claims:
         index, borrowed = self._cache.index, frozenset[Key]()
         if claim.purpose == PURPOSE_RECLAIM:
             borrowed = frozenset(charge.unit for right in quotas.rights(entry) for charge in right.find_order())
-        classes = {name: each for (_, name), each in self._cache.priority_classes.store.items()}
+        classes = {name: priority_class for (_, name), priority_class in self._cache.priority_classes.store.items()}
 
         def may_go(victim: core.Victim) -> bool:
             pods = [pod for pod in map(index.pod, victim.pods) if pod is not None]
-            if victim.kind == POD or not pods:
-                return any((pod.spec.priority or 0) < asked.priority for pod in pods) or victim.kind != POD
+            if victim.kind == POD:
+                return any((pod.spec.priority or 0) < asked.priority for pod in pods)
+            if not pods:
+                return True
             root = index.root_of_pod(pods[0])
             group = index.root(root) if root is not None else None
             if root is None or group is None:
@@ -328,7 +330,7 @@ class Claims:
     def _left_aside(self, root: Key) -> dict[str, float]:
         """UIDs of the pods that are not taken for a unit now, and until when."""
         now, index = self._clock(), self._cache.index
-        aside = {uid: each for uid, each in self._aside.pop(root, {}).items() if index.pod(uid) is not None}
+        aside = {uid: term for uid, term in self._aside.pop(root, {}).items() if index.pod(uid) is not None}
         if aside:
             self._aside[root] = aside
         return {uid: until for uid, (until, _) in aside.items() if until > now}

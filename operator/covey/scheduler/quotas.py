@@ -292,7 +292,9 @@ class Quotas:
                 yield root, entry
                 continue
             policy = self.ledger.policies[name]
-            room, left = rooms.get(name) or rooms.setdefault(name, (now := self.ledger.room(name), dict(now)))
+            if name not in rooms:
+                rooms[name] = (self.ledger.room(name), self.ledger.room(name))
+            room, left = rooms[name]
             if len(policy.flavors) == 1 and any(amount > left.get(pool, 0) for pool, amount in wish.amounts.items()):
                 if beyond <= 0 or any(amount > room.get(pool, 0) for pool, amount in wish.amounts.items()):
                     continue
