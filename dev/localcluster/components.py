@@ -151,6 +151,10 @@ def kube_controller_manager(
         f"--root-ca-file={files.authority}",
         "--leader-elect=false",
         f"--controllers={','.join(('*', *_UNUSED, *(() if node_lifecycle else ('-node-lifecycle-controller',))))}",
+        # A node fails when a test says so. kwok 0.8 can stop renewing all leases: its heap of delays never gets past an
+        # entry that was pushed twice (pkg/utils/heap). By the default, each node was then lost for a moment every 50 s,
+        # and its pods stayed NotReady.
+        "--node-monitor-grace-period=24h",
         # Its default of 20 requests a second would make every large test wait for it.
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
