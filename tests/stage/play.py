@@ -210,7 +210,7 @@ class Stage:
         """The pods at rest: so many, all of them Ready."""
         self.settle()
         pods = self.pods(**labels)
-        states = {name_of(pod): node_of(pod) + (" Ready" if is_ready(pod) else "") for pod in pods}
+        states = {name_of(pod): f"{node_of(pod)}{_readiness(pod)}" for pod in pods}
         assert len(pods) == count, f"{len(pods)} pods of {count}: {states}; {self.told()}"
         assert all(map(is_ready, pods)), f"not all are Ready: {states}; {self.told()}"
         return pods
@@ -468,6 +468,14 @@ def fewest_serving(
 def image_of(pod: Object) -> str:
     """What the first container of a pod shall run: what stands behind the colon."""
     return str(pod["spec"]["containers"][0]["image"]).rpartition(":")[2]
+
+
+def _readiness(pod: Object) -> str:
+    """Whether a pod is Ready, and if not, who has written its status."""
+    if is_ready(pod):
+        return " Ready"
+    writers = [entry["manager"] for entry in pod["metadata"].get("managedFields", ()) if entry.get("subresource")]
+    return f" not Ready, by {', '.join(writers)}" if writers else ""
 
 
 def _resource(kind: str) -> Resource:
