@@ -38,6 +38,7 @@ class Right:
         nodes: of each flavor; those of none under None.
         charge_of: by the UID of a pod that goes anyway.
         order: the charges that must give way by it, once they were found.
+        is_borrowed: whether what gives way has borrowed; else it has a lower priority in the same queue.
     """
 
     ledger: Ledger
@@ -47,6 +48,7 @@ class Right:
     nodes: Mapping[Flavor | None, Collection[str]]
     charge_of: Mapping[str, Charge]
     order: Sequence[Charge] = ()
+    is_borrowed: bool = True
 
     def find_order(self) -> tuple[Charge, ...]:
         """The charges that must give way, in their order; reads all of a cohort's."""
@@ -249,7 +251,8 @@ class _Reclaim:
         if not nodes or len(taken) > MOST_STEPS or len(nodes) > MOST_NODES:
             return Nobody(Verdict.UNKNOWN, judge.plans)
         ordered = tuple(sorted(taken, key=lambda step: (step.kind, step.unit, step.role, step.replica or 0)))
-        return Taking(ordered, nodes, domain, self._cost_of(taken), judge.plans, not (proven and needed), "takes back")
+        verb = "takes back" if self._right.is_borrowed else "takes"
+        return Taking(ordered, nodes, domain, self._cost_of(taken), judge.plans, not (proven and needed), verb)
 
     def _cost_of(self, steps: Iterable[Step]) -> Cost:
         return cost_of(steps, self._position, self._terms.longest)

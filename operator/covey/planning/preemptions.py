@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from covey.admission.gangs import wants_minimum
 from covey.admission.ordinary import find_ordinary
 from covey.admission.preemption import search
-from covey.admission.reclaim import reclaim
+from covey.admission.reclaim import Right, reclaim
 from covey.admission.taking import Nobody, Taking
 from covey.admission.tree import Key
 from covey.admission.victims import Candidate, Step, Terms
@@ -47,12 +47,16 @@ def preemptions_of(planned: Planned, now: float, *, ordinary_pods: bool = False)
             if not wants_minimum(gang) or unit.absent:
                 continue
             allowed = gang if tenants is None else tenants.confine(gang, surplus=False)
-            if (taken := _reclaim(planned, gang, candidates, terms, leaving)) is not None:
-                yield _report(workload, gang, taken, reclaims=True)
-            elif isinstance(allowed, Refusal):
-                yield _report(workload, gang, Nobody(Verdict.INFEASIBLE), _BY_QUOTA)
-            elif named is not None and named.preemption_policy == "Never":
+            rights = tenants.rights(gang) if tenants is not None else ()
+            is_never = named is not None and named.preemption_policy == "Never"
+            if (taking := _reclaim(planned, gang, candidates, terms, leaving, rights)) is not None:
+                yield _report(workload, gang, taking, reclaims=True)
+            elif is_never and not isinstance(allowed, Refusal):
                 yield _report(workload, gang, Nobody(Verdict.INFEASIBLE), _NEVER)
+            elif isinstance(allowed, Refusal):
+                inside = tenants.rights_inside(gang) if tenants is not None and not is_never else ()
+                taking = _reclaim(planned, gang, candidates, terms, leaving, inside)
+                yield _report(workload, gang, taking or Nobody(Verdict.INFEASIBLE), _BY_QUOTA)
             else:
                 ordinary = find_ordinary(planned.facts.pods, gang.priority) if ordinary_pods else []
                 own = [each for key, each in candidates.items() if tenants is None or tenants.has_queue_of(key, gang)]
@@ -61,10 +65,15 @@ def preemptions_of(planned: Planned, now: float, *, ordinary_pods: bool = False)
 
 
 def _reclaim(
-    planned: Planned, gang: Gang, candidates: Mapping[Key, Candidate], terms: Terms, leaving: Collection[str]
+    planned: Planned,
+    gang: Gang,
+    candidates: Mapping[Key, Candidate],
+    terms: Terms,
+    leaving: Collection[str],
+    rights: Iterable[Right],
 ) -> Taking | None:
-    """Find what others have to give back to a minimum, by one of its rights after another."""
-    for right in planned.tenants.rights(gang) if planned.tenants is not None else ():
+    """Find what others have to give back to a minimum, by one of these rights after another."""
+    for right in rights:
         borrowers = [candidates[key] for key in dict.fromkeys(charge.unit for charge in right.order)]
         answer = reclaim(gang, planned.inventory, borrowers, terms, right, freeing=leaving)
         if isinstance(answer, Taking):

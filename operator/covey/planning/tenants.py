@@ -13,7 +13,17 @@ from typing import Final, Self
 import msgspec
 
 from covey.admission.charges import Ground, Land, charges
-from covey.admission.entitlement import FIRST, Entitlement, Lane, QueueError, charged_queue, describe, lane_of, queue_of
+from covey.admission.entitlement import (
+    FIRST,
+    Entitlement,
+    Lane,
+    QueueError,
+    charged_queue,
+    describe,
+    lane_of,
+    lower_in_queue,
+    queue_of,
+)
 from covey.admission.quota import Charge, Ledger, Policy
 from covey.admission.reclaim import Right
 from covey.admission.rights import charges_by_flavor
@@ -160,16 +170,24 @@ class Tenants:
     def rights(self, gang: Gang) -> Iterator[Right]:
         """The rights of a minimum by which others must give way, on one flavor after another."""
         entitled = self._judge(gang, surplus=False)
-        if entitled is None or not entitled.right:
-            return
+        if entitled is not None and entitled.right:
+            yield from self._rights(gang, Right.find_order)
+
+    def rights_inside(self, gang: Gang) -> Iterator[Right]:
+        """What may give way to a minimum in its own queue, which is full: what has a lower priority, by flavor."""
+        if self._keys[gang.uid] in self._queues:
+            rights = self._rights(gang, lambda right: tuple(lower_in_queue(right.ledger, right.mine)))
+            yield from (replace(right, is_borrowed=False) for right in rights)
+
+    def _rights(self, gang: Gang, find_order: Callable[[Right], Sequence[Charge]]) -> Iterator[Right]:
         key = self._keys[gang.uid]
         name = self._queues[key]
-        own = next((each for each in self._ledger.of(key) if each.member is None), None)
+        own = next((charge for charge in self._ledger.of(key) if charge.member is None), None)
         nodes = self._lands[name].nodes
         for amounts in charges_by_flavor(self._ledger.policies[name], minimum_shapes(gang)):
             mine = Charge(name, key, None, tuple(sorted(amounts.items())), priority=gang.priority)
             right = Right(self._ledger.copy(), mine, minimum_shapes(gang), own, nodes, {})
-            if order := right.find_order():
+            if order := find_order(right):
                 yield replace(right, order=order)
 
     def _judge(self, gang: Gang, *, surplus: bool) -> Entitlement | None:

@@ -397,7 +397,7 @@ class Quotas:
             right = self.right(entry, amounts)
             order = tuple(lower_in_queue(right.ledger, right.mine)) if right is not None else ()
             if right is not None and order:
-                yield replace(right, order=order)
+                yield replace(right, order=order, is_borrowed=False)
 
     def right(self, entry: Entry, amounts: Amounts = _NOTHING) -> Right | None:
         """The right of a minimum, to amounts, on a copy of the ledger where others have what is promised."""

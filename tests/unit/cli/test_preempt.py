@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.files import Object, cluster, covey, inference, member, plan, role, write
+from builders.files import Object, cluster, covey, inference, member, plan, queue, role, write
 
 
 def serving(workload: str, replica: int, node: str, since: str = "2026-01-01T00:00:00Z") -> Object:
@@ -82,3 +82,21 @@ def test_the_table_says_it_too(arguments: Any) -> None:
     assert result.exit_code == 3
     said = "Preemption: default/chat unit 0 takes all of default/batch-0: 16 nvidia.com/gpu in host b0/r0/n0-0-0"
     assert said in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("of_class", "verdict", "message"),
+    [
+        ({}, "Preempting", "takes all of default/batch-0"),
+        ({"preemptionPolicy": "Never"}, "Infeasible", "is refused by quota"),
+    ],
+)
+def test_a_lower_priority_of_a_full_queue_gives_way(
+    arguments: Any, tmp_path: Path, of_class: Any, verdict: str, message: str
+) -> None:
+    """As the scheduler process has it; the nodes would do, quota would not."""
+    given = arguments(minimum=2, **of_class)
+    write(tmp_path / "nodes.json", cluster(3))
+    given += ["-f", write(tmp_path / "queue.json", [queue("all", 16)])]
+    (found,) = plan(*given, "--preempt")["preemptions"]
+    assert (found["verdict"], found["message"][: len(message)]) == (verdict, message)
