@@ -158,7 +158,9 @@ def test_what_preemption_takes_is_changed_unit_by_unit(native: Native) -> None:
 
 
 def test_a_level_is_changed_unit_by_unit(native: Native) -> None:
-    native.create(whole("prefill", size=4), whole("decode", replicas=2))
+    # All of a unit is its minimum: kube-scheduler would put five into a rack where no node is left for the sixth, and
+    # the unit beside it would be waited for until its deadline.
+    native.create(whole("prefill", size=4), whole("decode", replicas=2, minReplicas=2))
     before = native.await_bound(6)
     native.change({"topology": {"required": "rack"}})
     eventually(lambda: not uids(before) & uids(native.bound()), 60, "the unit is made anew")
