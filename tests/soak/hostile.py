@@ -12,6 +12,7 @@ from localcluster import sentence_of
 from soak.choices import choice
 from soak.facts import GANG_GATE, GPU, SCHEDULER, Owner, read_resource
 from soak.stage import RESOURCES, Spec, Stage
+from soak.supervision import OPERATOR
 from soak.world import GRACE
 
 Json = dict[str, Any]
@@ -72,8 +73,9 @@ def _owner(stage: Stage, generator: random.Random) -> Owner | None:
     return generator.choice(owners) if owners and len(stage.hostile) < _MOST else None
 
 
+_TOO_DEEP: Final = "a template that is too deep"
 _TEMPLATES: Final[dict[str, Callable[[], Json]]] = {
-    "a template that is too deep": lambda: {"zzz": _deep()},
+    _TOO_DEEP: lambda: {"zzz": _deep()},
     "a megabyte of empty maps": lambda: {"zzz": [{}] * _MAPS},
     "containers of wrong types": lambda: {
         "containers": [{"name": "c", "resources": "none", "env": 7, "ports": {"a": []}}]
@@ -94,11 +96,18 @@ def create_a_resource_that_is_invalid(stage: Stage, generator: random.Random) ->
     name = _name(stage)
 
     def check(since: float) -> None:
+        if stage.quiet.now() - since <= GRACE:
+            return
+        if what == _TOO_DEEP:
+            # It cannot be decoded: nobody can say anything on it, so that the log has its name.
+            if f'"{name}"' not in stage.process(OPERATOR).log_text(last_run=False):
+                stage.problems.append(f"{owner.namespace}/{name} with {what} is not in the log of the operator")
+            return
         # As the API server has it: a watch of objects of this size is behind on a machine with other work.
         found = stage.api("GET", f"{RESOURCES.format(owner.namespace)}/{name}")
         conditions = read_resource(found).conditions if found is not None else None
         said = (conditions or {}).get("Admitted")
-        if conditions is not None and (said is None or said[0] != "False") and stage.quiet.now() - since > GRACE:
+        if conditions is not None and (said is None or said[0] != "False"):
             stage.problems.append(f"{owner.namespace}/{name} with {what} says nothing but {dict(conditions)}")
 
     _bring(stage, generator, RESOURCES.format(owner.namespace), body | {"metadata": {"name": name}}, check)
