@@ -138,3 +138,23 @@ def test_quota_when_it_is_below_what_is_used_evicts_nobody(stage: Stage, bench: 
     stage.refusal("second", "OverQuota", of=ROOT)
     quotas.raise_to(mine, 16)
     stage.ready(1, inference="second")
+
+
+def test_quota_when_all_pods_of_a_unit_are_deleted_stays_with_it_until_they_are_back(
+    stage: Stage, quotas: Quotas
+) -> None:
+    """They are long in ending, and nobody makes their successors meanwhile."""
+    stage.nodes(nodes=3)
+    mine = quotas.make("ending", 8)
+    stage.create(workers("decode"), name="first", queue=mine)
+    [pod] = stage.ready(1, inference="first")
+    stage.create(workers("decode"), name="second", queue=mine)
+    stage.refusal("second", "OverQuota")
+    stage.patch("Pod", name_of(pod), {"metadata": {"finalizers": ["story.test/ends"]}})
+    with stage.away("operator"):
+        stage.delete("Pod", name_of(pod), grace=0)
+        stage.settle()
+        assert not stage.bound(inference="second")
+        stage.patch("Pod", name_of(pod), {"metadata": {"finalizers": None}})
+    stage.ready(1, inference="first")
+    stage.refusal("second", "OverQuota")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission.losses import Hold, Place, place_of, role_of_leaf
+from covey.admission.losses import Hold, Place, place_of, roles_by_leaf
 from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool, flavor_of
 from covey.admission.roles import Member, Replica
 from covey.admission.tree import Key, Unit, minimum_replicas
@@ -48,7 +48,7 @@ class Ground:
     """The facts on which a unit's charges depend, beside the unit.
 
     ``place``: the node that a pod has. ``flavor``: of a node. ``requests``: of a pod. ``held``: the room that is held for
-    pods of the unit that were lost.
+    pods of the unit that were lost, or will be for those that are being deleted.
     """
 
     policy: Policy
@@ -109,8 +109,9 @@ def charge_left(root: Key, pods: Iterable[core.Pod], ground: Ground) -> tuple[Ch
 def _held_replicas(unit: Unit, ground: Ground, there: Container[_Which]) -> Mapping[str, list[Counter[Pool]]]:
     """Room that is held for replicas of which no pod has a node, by role."""
     lost: dict[tuple[str, _Which], Counter[Pool]] = {}
+    roles = roles_by_leaf(unit) if ground.held else {}
     for hold in ground.held:
-        flavor, role = ground.flavor(hold.node), role_of_leaf(unit, hold.place.leaf)
+        flavor, role = ground.flavor(hold.node), roles.get(hold.place.leaf)
         if flavor is not None and role is not None and hold.place[:2] not in there:
             amounts = lost.setdefault((role.name, hold.place[:2]), Counter())
             amounts.update(dict(ground.policy.chargeable(flavor, hold.shape.requests)))

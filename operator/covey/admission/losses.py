@@ -6,6 +6,9 @@ replicas that are wanted, when nobody makes a successor, or when its time (``hol
 
 A process that saw the pod go knows all of that. One that comes later reads it from the successor, which says where its
 predecessor was (``ANNOTATION_ROOM``).
+
+A pod that is being deleted holds its node itself until it is gone. What will be held then is reckoned from its deletion on,
+for the unit's quota: what was given to others meanwhile could not be held for it.
 """
 
 from __future__ import annotations
@@ -56,6 +59,7 @@ class Hold:
     """Room for the successor of a pod.
 
     ``key`` names the hold among those that hold room; ``meta`` is the lost pod's; ``until`` is monotonic, in seconds.
+    ``unbroken``: the unit has been charged for it ever since the pod had its node, so nobody was given that quota.
     """
 
     key: str
@@ -65,6 +69,7 @@ class Hold:
     shape: Shape
     meta: core.Meta
     until: float
+    unbroken: bool = False
 
 
 def place_of(pod: core.Pod) -> Place:
@@ -105,22 +110,33 @@ def age_of(pod: core.Pod, wall: float) -> float:
     return max(wall - (core.seconds(pod.metadata.creation_timestamp) or wall), 0.0)
 
 
-def is_wanted(hold: Hold, unit: Unit | None, assumed: Mapping[str, str]) -> bool:
-    """The unit still lacks a pod in that place.
+def find_wanted(holds: Iterable[Hold], unit: Unit | None, assumed: Mapping[str, str]) -> list[Hold]:
+    """Find the holds for whose places their unit still lacks a pod.
 
     Args:
-        hold: the hold.
-        unit: its unit as it is; None when it is gone.
+        holds: of one unit.
+        unit: as it is; None when it is gone.
         assumed: nodes decided a moment ago, by the pod's UID.
     """
     if unit is None or unit.root.metadata.deletion_timestamp is not None:
-        return False
-    placed = _make_placed_check(assumed)
-    role = role_of_leaf(unit, hold.place.leaf)
-    if role is None or sum(replica_met(replica, placed) for replica in role.replicas) >= role.desired:
-        return False
-    pods = (pod for replica in role.replicas for pod in replica.pods)
-    return not any(place_of(pod) == hold.place and placed(pod) for pod in pods if hold.place.number is not None)
+        return []
+
+    def is_placed(pod: core.Pod) -> bool:
+        return podstate.occupies_node(pod) or podstate.pinned_node(pod) is not None or pod.metadata.uid in assumed
+
+    filled = {
+        role.name: {place_of(pod) for replica in role.replicas for pod in replica.pods if is_placed(pod)}
+        for role in unit.roles
+        if sum(replica_met(replica, is_placed) for replica in role.replicas) < role.desired
+    }
+    roles = roles_by_leaf(unit)
+    return [
+        hold
+        for hold in holds
+        if (role := roles.get(hold.place.leaf)) is not None
+        and role.name in filled
+        and (hold.place.number is None or hold.place not in filled[role.name])
+    ]
 
 
 def has_successor(hold: Hold, unit: Unit) -> bool:
@@ -135,32 +151,25 @@ def is_of_same_replica(hold: Hold, pod: core.Pod) -> bool:
     return (place.leaf, place.replica) == (hold.place.leaf, hold.place.replica)
 
 
-def role_of_leaf(unit: Unit, leaf: str) -> Role | None:
-    """The role that a PodGroup belongs to."""
-    return next((role for role in unit.roles if _has(role, leaf)), None)
-
-
-def _has(role: Role, leaf: str) -> bool:
-    groups = (role.group, *(replica.group for replica in role.replicas))
-    return any(group.kind == "PodGroup" and group.metadata.name == leaf for group in groups)
-
-
-def _make_placed_check(assumed: Mapping[str, str]) -> Callable[[core.Pod], bool]:
-    def is_placed(pod: core.Pod) -> bool:
-        return podstate.occupies_node(pod) or podstate.pinned_node(pod) is not None or pod.metadata.uid in assumed
-
-    return is_placed
+def roles_by_leaf(unit: Unit) -> dict[str, Role]:
+    """The roles of a unit by the names of their PodGroups; of several the first."""
+    found: dict[str, Role] = {}
+    for role in unit.roles:
+        for group in (role.group, *(replica.group for replica in role.replicas)):
+            if group.kind == "PodGroup":
+                found.setdefault(group.metadata.name, role)
+    return found
 
 
 __all__ = [
     "Hold",
     "Place",
     "age_of",
+    "find_wanted",
     "has_successor",
     "hold_for",
     "is_of_same_replica",
-    "is_wanted",
     "place_of",
-    "role_of_leaf",
+    "roles_by_leaf",
     "room_said",
 ]

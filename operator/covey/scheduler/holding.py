@@ -7,6 +7,9 @@ nothing was held for it (``without_holds_of``). A hold without a successor ends 
 that quota or a policy denies needs no room. A successor that is made later says where its predecessor was, and has that
 room held again if it is free.
 
+A unit's queue is charged on for a pod from its deletion on, while it holds its node itself, and for its hold then, so that
+its quota goes to nobody else meanwhile (``holds_of``).
+
 Asks for refused units with bound members whether they would fit if some were given up (``admission.growth``).
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -105,6 +109,10 @@ class Holding:
         self.on_drop: Callable[[Key], None] = lambda _root: None
         self._holds: dict[Key, dict[str, Hold]] = {}
         self._on: dict[str, dict[str, Hold]] = {}
+        #: By UID, what is going to be held once pods that are being deleted are gone.
+        self._coming: dict[Key, dict[str, Hold]] = {}
+        #: UIDs of pods whose deletion was noted; the unit that is charged on for it, if any.
+        self._terminating: dict[str, Key | None] = {}
         #: By hold, since when it has been without a successor.
         self._alone_since: dict[str, float] = {}
         #: UIDs of members that ended before they were gone.
@@ -120,32 +128,35 @@ class Holding:
         return root in self._holds
 
     def holds_of(self, root: Key) -> list[Hold]:
-        """The room that is held for a unit."""
-        return list(self._holds.get(root, {}).values())
+        """The room that is held for a unit, and what is going to be once pods of it that are being deleted are gone."""
+        return [*self._holds.get(root, {}).values(), *self._coming.get(root, {}).values()]
 
     def begin(self) -> None:
         """Everything has been listed: read what successors say, and watch from now on."""
         self._begun = True
-        for pod in list(self._cache.index.pods()):
+        pods = list(self._cache.index.pods())
+        for pod in pods:
             if core.is_terminal(pod):
                 self._ended.add(pod.metadata.uid)
-            else:
-                self._read(pod)
+            elif podstate.is_terminating(pod):
+                self._note_deletion(pod, unbroken=False)
+        for pod in pods:
+            self._read(pod)
 
     async def run(self) -> None:
         """End holds whose time is over, for ever."""
         look = self._clock()
         while True:
             self._news.clear()
-            due = min((self._due(hold) for holds in self._holds.values() for hold in holds.values()), default=None)
+            due = min(self._dues(), default=None)
             if due is None:
                 await self._news.wait()
                 continue
-            if self._operator is not None and min(self._alone_since.values()) < FOREVER:
+            if self._operator is not None and min(self._alone_since.values(), default=FOREVER) < FOREVER:
                 if look <= self._clock():
                     await self._operator.look()
                     look = self._clock() + LOOK
-                due = min([look, *(self._due(hold) for holds in self._holds.values() for hold in holds.values())])
+                due = min([look, *self._dues()])
             try:
                 await asyncio.wait_for(self._news.wait(), max(due - self._clock(), 0.0) + LATE)
             except TimeoutError:
@@ -159,6 +170,14 @@ class Holding:
                 self._alone_since[hold.key] = now
             else:
                 self._drop(hold)
+        late = [(uid, hold) for coming in self._coming.values() for uid, hold in coming.items() if hold.until <= now]
+        for uid, hold in late:
+            self._drop_coming(uid)
+            self.on_drop(hold.root)
+
+    def _dues(self) -> Iterator[float]:
+        yield from (self._due(hold) for holds in self._holds.values() for hold in holds.values())
+        yield from (hold.until for coming in self._coming.values() for hold in coming.values())
 
     def _due(self, hold: Hold) -> float:
         led_since = self._operator.led_since if self._operator is not None else ALWAYS
@@ -198,22 +217,29 @@ class Holding:
         finally:
             unit = self._cache.index.unit(root)
             assumed = self._cache.capacity.assumed
+            wanted = {hold.key for hold in losses.find_wanted(holds.values(), unit, assumed)}
             for hold in holds.values():
-                kept = losses.is_wanted(hold, unit, assumed) and self._hold_room(hold)
-                if not kept:
+                if hold.key not in wanted or not self._hold_room(hold):
                     del self._alone_since[hold.key]
                     self._cache.tell_room(hold.node)
+            self._drop_filled(root, unit)
             self._count()
 
     def _unit(self, root: Key) -> None:
-        holds = self._holds.get(root)
-        if not holds:
+        if root not in self._holds and root not in self._coming:
             return
-        unit, assumed = self._cache.index.unit(root), self._cache.capacity.assumed
-        for hold in [hold for hold in holds.values() if not losses.is_wanted(hold, unit, assumed)]:
-            self._drop(hold)
+        unit = self._cache.index.unit(root)
+        self._drop_filled(root, unit)
         for hold in self._holds.get(root, {}).values():
             self._look_for_successor(hold, unit)
+
+    def _drop_filled(self, root: Key, unit: Unit | None) -> None:
+        """Drop what a unit lacks no pod for any more."""
+        wanted = {hold.key for hold in losses.find_wanted(self.holds_of(root), unit, self._cache.capacity.assumed)}
+        for hold in [hold for hold in self._holds.get(root, {}).values() if hold.key not in wanted]:
+            self._drop(hold)
+        for uid in [uid for uid, hold in self._coming.get(root, {}).items() if hold.key not in wanted]:
+            self._drop_coming(uid)
 
     def _look_for_successor(self, hold: Hold, unit: Unit | None) -> None:
         before = self._alone_since.get(hold.key, FOREVER)
@@ -232,6 +258,8 @@ class Holding:
                 self._ended.add(uid)
                 self._note_lost_pod(pod)
             return
+        if podstate.is_terminating(pod) and uid not in self._terminating:
+            self._note_deletion(pod, unbroken=True)
         self._read(pod)
         if pod.spec.node_name in self._on:
             self._give_way(pod.spec.node_name)
@@ -245,12 +273,43 @@ class Holding:
         else:
             self._note_lost_pod(pod)
 
+    def _note_deletion(self, pod: core.Pod, *, unbroken: bool) -> None:
+        """A pod is being deleted: its unit is charged for it until it is gone, but not for ever where nobody ends it."""
+        uid, hold = pod.metadata.uid, self._hold_after(pod, unbroken=unbroken)
+        self._terminating[uid] = hold.root if hold is not None else None
+        if hold is not None:
+            grace = max((core.seconds(pod.metadata.deletion_timestamp) or 0.0) - self._wall(), 0.0)
+            self._coming.setdefault(hold.root, {})[uid] = replace(hold, until=hold.until + grace)
+            self._news.set()
+
+    def _drop_coming(self, uid: str) -> Hold | None:
+        """Charge a unit no longer for a pod that is being deleted; what is held for it later does not count to the unit."""
+        root = self._terminating.get(uid)
+        if root is None:
+            return None
+        self._terminating[uid] = None
+        coming = self._coming[root]
+        hold = coming.pop(uid)
+        if not coming:
+            del self._coming[root]
+        return hold
+
     def _note_lost_pod(self, pod: core.Pod) -> None:
-        """A pod has given up its node; what gave way to a claim has no room held for its successor."""
-        node = pod.spec.node_name
+        """A pod has given up its node."""
+        uid = pod.metadata.uid
+        coming = self._drop_coming(uid)
+        unbroken = coming.unbroken if coming is not None else uid not in self._terminating
+        self._terminating.pop(uid, None)
+        hold = self._hold_after(pod, unbroken=unbroken)
+        if hold is not None:
+            self._hold(hold)
+
+    def _hold_after(self, pod: core.Pod, *, unbroken: bool) -> Hold | None:
+        """The hold for the successor of a pod; none of what gave way to a claim, or is wanted no longer."""
         gave_way = pod.metadata.uid in self._cache.capacity.claimed or podstate.gives_way(pod)
-        if node is not None and not gave_way:
-            self._hold(pod, node, 0.0)
+        if pod.spec.node_name is None or gave_way:
+            return None
+        return self._make_hold(pod, pod.spec.node_name, 0.0, unbroken=unbroken)
 
     def _read(self, pod: core.Pod) -> None:
         """A successor may say where its predecessor was, once: whoever saw the predecessor go holds that room already."""
@@ -262,19 +321,25 @@ class Holding:
             return
         self._successors.add(pod.metadata.uid)
         place = losses.place_of(pod)
-        if not any(hold.place == place for hold in self._holds.get(root, {}).values()):
-            self._hold(pod, node, losses.age_of(pod, self._wall()))
+        if any(hold.place == place for hold in self.holds_of(root)):
+            return
+        hold = self._make_hold(pod, node, losses.age_of(pod, self._wall()), unbroken=False)
+        if hold is not None:
+            self._hold(hold)
 
-    def _hold(self, pod: core.Pod, node: str, age: float) -> None:
+    def _make_hold(self, pod: core.Pod, node: str, age: float, *, unbroken: bool) -> Hold | None:
         leaf, root = self._cache.index.leaf_of(pod), self._cache.index.root_of_pod(pod)
         group = self._cache.index.root(root) if root is not None else None
         if leaf is None or root is None or group is None or not podstate.is_member(pod, leaf):
-            return
+            return None
         shape = self._cache.capacity.shape(pod)
         hold = losses.hold_for(pod, node, group, root, shape, now=self._clock(), age=age, longest=self._longest)
-        unit = self._cache.index.unit(root)
-        if hold is not None and losses.is_wanted(hold, unit, self._cache.capacity.assumed) and self._hold_room(hold):
-            self._look_for_successor(hold, unit)
+        wanted = losses.find_wanted([hold] if hold else (), self._cache.index.unit(root), self._cache.capacity.assumed)
+        return replace(wanted[0], unbroken=unbroken) if wanted else None
+
+    def _hold(self, hold: Hold) -> None:
+        if self._hold_room(hold):
+            self._look_for_successor(hold, self._cache.index.unit(hold.root))
             self._count()
 
     def _hold_room(self, hold: Hold) -> bool:

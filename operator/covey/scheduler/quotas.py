@@ -106,7 +106,7 @@ class Quotas:
         self._changed.append(callback)
 
     def follow(self, holding: Holding, mark: Callable[[Key], None]) -> None:
-        """Charge units for the room that is held for their lost pods, until it is held no longer."""
+        """Charge units for their pods that are being deleted and will get successors, and for the room that is held then."""
         self._held = holding.holds_of
         holding.on_drop = mark
 
@@ -198,11 +198,12 @@ class Quotas:
 
     def _judge(self, entry: Entry, name: str, gang: Gang) -> Entitlement | None:
         free, surplus = bool(self._lands[name].nodes.get(None)), entry.want is not Want.MINIMUM
-        ledger = self._without_holds(entry.unit, name) if surplus else self.ledger
+        kept = [] if surplus else [hold for hold in self._held(entry.unit.key) if hold.unbroken]
+        ledger = self._with_holds(entry.unit, name, kept)
         borrows = self._gives_back(entry.unit)
         judge = partial(judge_gang, ledger, name, entry.unit.key, gang, surplus=surplus, free=free, borrows=borrows)
         if not surplus:
-            with self._promises.charge_others(self.ledger, entry.unit.key, gang.order):
+            with self._promises.charge_others(ledger, entry.unit.key, gang.order):
                 found = judge()
             if found is not None and found.inside:
                 return found
@@ -215,12 +216,15 @@ class Quotas:
         owner = unit.root.metadata.controller
         return is_ours(unit.root) or (owner is not None and owner.kind == "Job")
 
-    def _without_holds(self, unit: Unit, name: str) -> Ledger:
-        """The ledger without the room that is held for lost replicas of a unit: its surplus is what takes it."""
-        if not self._held(unit.key):
+    def _with_holds(self, unit: Unit, name: str, kept: Sequence[Hold]) -> Ledger:
+        """The ledger on which a unit is charged for no room that is held for its lost pods but some: the rest it takes anew.
+
+        Surplus takes anew all that it lost. A minimum comes back in any case for what it was charged without a break.
+        """
+        if len(kept) == len(self._held(unit.key)):
             return self.ledger
         ledger = self.ledger.copy()
-        ledger.enter(unit.key, charges(unit, replace(self._ground(unit.key, name, unit), held=())))
+        ledger.enter(unit.key, charges(unit, replace(self._ground(unit.key, name, unit), held=kept)))
         return ledger
 
     def refusal(self, entry: Entry, entitled: Entitlement | None) -> QueueError | None:
@@ -408,11 +412,12 @@ class Quotas:
         named = (uid for victim in (claim.victims if claim is not None else ()) for uid in victim.pods)
         pods = [*index.ending(), *filter(None, map(index.pod, (*named, *self._promises.find_victims())))]
         roots = filter(None, {index.root_of_pod(pod) for pod in pods})
-        charge_of = charges_of_pods(filter(None, map(index.unit, roots)), self.ledger)
+        charged = self._with_holds(entry.unit, name, ())
+        charge_of = charges_of_pods(filter(None, map(index.unit, roots)), charged)
         charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=gang.priority)
         mine = Promise(charge, frozenset(), gang.order)
-        ledger = self._promises.keep_for_others(self.ledger, mine, charge_of)
-        own = next((each for each in self.ledger.of(root) if each.member is None), None)
+        ledger = self._promises.keep_for_others(charged, mine, charge_of)
+        own = next((each for each in charged.of(root) if each.member is None), None)
         nodes = {flavor: frozenset(found) for flavor, found in self._lands[name].nodes.items()}
         return Right(ledger, charge, minimum_shapes(gang), own, nodes, charge_of)
 

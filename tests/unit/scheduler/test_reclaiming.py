@@ -56,6 +56,20 @@ async def test_room_that_is_borrowed_gives_way_where_there_is_quota() -> None:
     assert loop.admission.decision(root_key("mine")).reason == "Infeasible"
 
 
+async def test_minimum_when_its_node_is_gone_takes_back_nodes_while_capacity_is_held_for_it() -> None:
+    """What is held for it is charged to it, and is no use of its nominal by anybody else."""
+    idle = queue("idle", 32, cohort="c", namespaces={})
+    loop = world(node("away", labels=labels()), *theirs(), queues=(queue("a", 4, cohort="c"), B, idle), holdSeconds=60)
+    lost = _owned(member("decode", 0, root="mine", gpus=4, node="away", name="mine-before", gates=()))
+    put(loop.cache, lost)
+    await loop.turn()
+    drop(loop.cache, loop.cache.nodes.store["", "away"])
+    drop(loop.cache, lost)
+    claim = await refused(loop)
+    assert claim is not None
+    assert (claim.purpose, named(claim)) == ("Reclaim", [("Replica", "theirs")])
+
+
 async def test_what_is_freed_is_not_borrowed_again_meanwhile() -> None:
     """One victim is gone and one still drains: neither its successor nor anybody else borrows the quota (L4)."""
     loop = world(*theirs(), nodes=4, replicas=2, minimum=2)
