@@ -8,8 +8,8 @@ minimum first   A pod of the surplus is let go while its unit lacks bound replic
                 together with are none of it. Excused while a pod of the unit was lost, or the spec changed, a moment ago.
 budget          The operator deletes a pod of a serving replica, tells it to drain or updates it in place, and then fewer
                 serve than the role's budget allows. What others took a moment ago counts as if it served still. With the default budget, and
-                while the rollout has said that it finds no room, or it was proven of the pod that its going places a successor, the floor
-                is the minimum. Excused once the resource has
+                while the rollout has said that it finds no room, it was proven of the pod that its going places a successor, or its namespace
+                has a ResourceQuota, by which the operator proves that itself, the floor is the minimum. Excused once the resource has
                 said that it escalates: it gives up more than was lost.
 taken           The operator gives up a serving replica of a resource that has been at rest, and nobody has given a reason
                 since (``rests.py``). A taint NoSchedule on no list, a deleted Service or budget, a renamed key of a topology,
@@ -160,7 +160,8 @@ def _floor(world: World, spec: Wanted, pod: Pod, at: float) -> int:
     if part is None:
         return 0
     says = world.resources[side.owner].gate == "Nodes"
-    cramped = says or pod.uid in world.proven or at - world.cramped.get(side.owner, float("-inf")) <= GRACE
+    proven = pod.uid in world.proven or side.owner.namespace in world.limited
+    cramped = says or proven or at - world.cramped.get(side.owner, float("-inf")) <= GRACE
     return part.least if cramped else part.floor
 
 

@@ -86,7 +86,7 @@ class Stage(Supervision):
         #: Objects of strangers that look like ours: path and UID.
         self.foreign: dict[str, str] = {}
         #: Namespaces that have a quota, or had one a moment ago.
-        self.limited: set[str] = set()
+        self.limited = checker.world.limited
         #: Names of objects that are hard to read.
         self.hostile: set[str] = set()
         #: Gangs that ask for very much.

@@ -49,6 +49,8 @@ class World:
     bound: dict[str, float] = field(default_factory=dict)
     #: Until when the rollout of a resource said that it finds no room, if it does not still.
     cramped: dict[Owner, float] = field(default_factory=dict)
+    #: Namespaces with a ResourceQuota: by its arithmetic alone an old replica may go for its successor.
+    limited: set[str] = field(default_factory=set)
     #: UIDs of pods of which it was proven that their going would give a successor its places.
     proven: set[str] = field(default_factory=set)
     #: Until when a resource said that it gives up more than was lost, if it does not still.

@@ -264,6 +264,22 @@ def test_a_surge_that_does_not_fit_is_not_announced_again_and_again() -> None:
     assert conditions[names.AVAILABLE]["status"] == "True"
 
 
+def test_rollout_when_units_wait_for_one_quota_gives_up_no_more_than_places_successors() -> None:
+    """What goes of one of them is free for all, and the quota has not seen it go for a while."""
+    roles = [role("decode", replicas=4, minReplicas=1, **engine(1))]
+    world = World.serving(inference(*roles, replicas=2))
+    roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
+    world.inference = inference(*roles, replicas=2)
+    # Two of six are free then, one for each of them.
+    for gone in (4, 0):
+        found = plan_with(world, gpus(6, 8))
+        assert len(found.actions.delete_pods) == gone
+        for step in world.steps(found.actions):
+            step()
+        tell(world, found)
+    assert len(list_created(plan_with(world, gpus(6, 4)))) == 2
+
+
 def tell(world: World, found: Plan) -> None:
     """Let the status be what the next plan remembers."""
     verdict, observed = world.judge(), world.observe()

@@ -84,6 +84,8 @@ def play(steps: Iterable[Step]) -> list[str]:
                 meta = {"name": "llm-0", "namespace": "soak", "uid": "root", "resourceVersion": "1"}
                 root: Json = {"metadata": meta, "spec": {}, "status": status}
                 history.checker.take("CompositePodGroup", "MODIFIED", root, history.at)
+            case "quota":
+                history.checker.world.limited.add("soak")
             case "complete":
                 found = resource(*ROLES, conditions=COMPLETE, **fields)
                 found["status"]["observedGeneration"] = fields["generation"]
@@ -160,6 +162,7 @@ def test_a_serving_replica_is_given_up_against_the_budget(state: str, replica: s
         pytest.param([("want", "", {"replicas": 2, "suspend": True})], id="suspended"),
         pytest.param([("want", "", {"replicas": 2, "hold": "Nodes"})], id="there is no room"),
         pytest.param([("proof", "", {"places": SURPLUS})], id="it is proven to place a successor"),
+        pytest.param([("quota", "", {})], id="a quota lets a successor come only for it"),
         pytest.param(
             [("want", "", {"replicas": 2, "conditions": ({"type": "Escalating", "status": "True", "reason": "R"},)})],
             id="it escalates",

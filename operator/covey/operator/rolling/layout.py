@@ -19,7 +19,7 @@ from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
 from covey.operator.rolling.leaving import Leaving, Move, find_move, is_anything_leaving, takes_over
 from covey.operator.rolling.observe import Seen, read_progress
-from covey.operator.rolling.succession import Judged, Successions
+from covey.operator.rolling.succession import Judged, Spent, Successions, is_lacking
 from covey.rollout import Stage, UnitState, UnitStep
 from covey.rollout.progress import Progress, Settings, resume_progress, tell
 
@@ -99,22 +99,31 @@ def roll(
     scale = scale.over(chosen)
     seen = Seen(spec, in_force, observed, states, running, leaving or Leaving(), late=late, rolls=last is not None)
 
-    def judge(unit: int, scale: Scale, *, arrives: bool = False) -> Judged:
-        state = seen.unit(unit, scale.unit(unit), stays=stays)
+    states_of = {unit: seen.unit(unit, scale.unit(unit), stays=stays) for unit in chosen}
+    lacking = {unit for unit, state in states_of.items() if any(map(is_lacking, state.roles.values()))}
+    spent = Spent()
+
+    def judge(unit: int, state: UnitState, *, arrives: bool = False) -> Judged:
         if successions is None:
             return Judged(state)
         asked = replace(
             successions,
             is_kept_waiting=seen.is_kept_waiting,
             has_stood=lambda: last is not None and seen.has_passed(last.since),
+            others_lack=bool(lacking - {unit}),
+            spent=spent,
         )
         return asked.judge(unit, state, arrives=arrives)
 
-    judged = {unit: judge(unit, scale) for unit in chosen}
+    judged: dict[int, Judged] = {}
+    for unit in chosen:
+        judged[unit] = judge(unit, states_of[unit])
+        spent = judged[unit].spent
     units = {unit: each.state for unit, each in judged.items()}
     move = find_move(spec, scale, units, observed, states, remade)
     if move is not None:
-        judged[move.to] = judge(move.to, move.count_into(scale), arrives=True)
+        state = seen.unit(move.to, move.count_into(scale).unit(move.to), stays=stays)
+        judged[move.to] = judge(move.to, state, arrives=True)
         given_up = _given_up(seen, move.to, judged[move.to].state, settings.deadline)
         move = replace(move, done=takes_over(units[move.unit], judged[move.to].state, given_up))
         scale = move.count_into(scale)

@@ -7,7 +7,8 @@ scheduler process   the question stands on the unit's root (``api.succession``),
                     may go for them; the answer names those whose going gives the places, and keeps these. It counts as
                     long as the question is the same one: other pods, another that serves, another budget make another
 ResourceQuotas      what the old pods are charged, against what those that are still to be created are. The planner never
-                    saw these, so it counts only where they ask for nothing else than the old ones, whose nodes they get
+                    saw these, so it counts only where they ask for nothing else than the old ones, whose nodes they get.
+                    What goes of one unit or role is counted for the next, as quotas have not seen it go yet
 other schedulers    nobody can be asked. Where kube-scheduler or Volcano lacks nothing but capacity for a pod, and has for
                     a while, old replicas make room one after another
 anybody else        the API server, or kube-scheduler for another reason: nothing goes
@@ -76,12 +77,25 @@ class Cleared:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Replicas that come, and those that go for them, as long as quotas know of neither; ``units``: the layout of theirs."""
+
+    units: Mapping[int, Mapping[str, Mapping[int, RoleRevision]]] = field(default_factory=dict)
+    coming: tuple[ReplicaKey, ...] = ()
+    gone: tuple[ReplicaKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """A unit with what was refused to it, what may go for it, and the question that is to stand on its root."""
+    """A unit with what was refused to it, what may go for it, and the question that is to stand on its root.
+
+    ``spent``: what goes for quotas, of this unit and of those before it.
+    """
 
     state: UnitState
     cleared: tuple[Cleared, ...] = ()
     question: SuccessionQuestion | None = None
+    spent: Spent = field(default_factory=Spent)
 
     def next_step(self) -> tuple[UnitState, UnitStep]:
         """Take the next step of the unit, and return it as it was taken; of what one answer clears all goes or nothing."""
@@ -106,6 +120,8 @@ class Successions:
         asks: whether the scheduler process is there to be asked.
         is_kept_waiting: whether a replica has waited long enough where nobody can be asked.
         has_stood: whether nothing has come or gone in the rollout for as long.
+        others_lack: whether another unit lacks replicas, of whose going quotas may not know yet.
+        spent: what goes of other units for quotas.
     """
 
     inference: str
@@ -114,10 +130,12 @@ class Successions:
     asks: bool
     is_kept_waiting: Callable[[ReplicaKey], bool] = lambda _place: True
     has_stood: Callable[[], bool] = lambda: True
+    others_lack: bool = False
+    spent: Spent = field(default_factory=Spent)
 
     def judge(self, unit: int, state: UnitState, *, arrives: bool = False) -> Judged:
         """Judge a unit; ``arrives``: it is to take the place of another one, and nothing of it is given up."""
-        found = _Unit(self, unit, state, arrives=arrives)
+        found = _Unit(self, unit, state, arrives=arrives, spent=self.spent)
         return found.judge()
 
     def root(self, unit: int) -> core.GroupStatus | None:
@@ -150,6 +168,7 @@ class _Unit:
     number: int
     state: UnitState
     arrives: bool
+    spent: Spent
     #: Why replicas wait, by role, and the roles for which it is proven that there are no places.
     refusals: dict[str, str] = field(default_factory=dict)
     starved: set[str] = field(default_factory=set)
@@ -166,7 +185,7 @@ class _Unit:
             name: replace(role, refusal=self.refusals.get(name) or self._refusal_of(name), starved=name in self.starved)
             for name, role in self.state.roles.items()
         }
-        return Judged(replace(self.state, roles=roles), tuple(self.cleared), question)
+        return Judged(replace(self.state, roles=roles), tuple(self.cleared), question, self.spent)
 
     @cached_property
     def _rolled(self) -> frozenset[str]:
@@ -277,10 +296,11 @@ class _Unit:
         rolled = all(name in self._rolled for name, _ in members)
         gone: Mapping[str, frozenset[int]] | None = None
         refused = proven = False
+        spent = self.spent
         # 1. Quotas: pods that do not exist are seen by nobody else.
         if any((self.number, *member) in self.by.observed.unfit for member in members):
             refused = proven = True
-            gone, why = self._judge_by_quota(members)
+            gone, spent, why = self._judge_by_quota(members)
         # 2. The scheduler process.
         elif answer is not None and answer.reason != names.REASON_WAITING:
             refused, proven, why = bool(answer.reason or answer.victims), answer.reason in _PROVEN, answer.message
@@ -306,6 +326,7 @@ class _Unit:
             )
         elif gone:
             self.cleared.append(Cleared(gone))
+            self.spent = spent
         elif proven and not rolled:
             self._shrink(members)
 
@@ -362,40 +383,40 @@ class _Unit:
         placed = sum(each.stage > Stage.WAITING for each in role.alive.values())
         return max(0, placed - self._least_left(role))
 
-    def _judge_by_quota(self, members: Set) -> tuple[Mapping[str, frozenset[int]] | None, str]:
-        """Find the fewest old replicas without which quotas have room for a set; and what they lack."""
-        shortage = self.by.shortage(
-            Layout({self.number: {n: _revisions(role) for n, role in self.state.roles.items()}})
-        )
-        coming = [(self.number, *member) for member in members if (self.number, *member) in self.by.observed.unfit]
-        short = shortage(coming, ())
+    def _judge_by_quota(self, members: Set) -> tuple[Mapping[str, frozenset[int]] | None, Spent, str]:
+        """Find the fewest old replicas without which quotas have room for a set, what goes then, and what they lack."""
+        spent, units = self.spent, {**self.spent.units}
+        units[self.number] = {name: _revisions(role) for name, role in self.state.roles.items()}
+        shortage = self.by.shortage(Layout(units))
+        mine = [(self.number, *member) for member in members if (self.number, *member) in self.by.observed.unfit]
+        coming = (*spent.coming, *mine)
+        short = shortage(coming, spent.gone)
         if not short and self.by.observed.quotas:
-            return None, "other replicas come before them in the quota"
+            return None, spent, "other replicas come before them in the quota"
         why = short or "spec.scaling.budget leaves nothing for them"
         told = {name: self._predecessors(name) or Predecessors() for name, _ in members}
         lines = [[(name, n) for n in (*each.idle, *each.serving[: each.most])] for name, each in told.items()]
         order = [old for turn in zip_longest(*lines) for old in turn if old is not None]
         # What was given up is counted until quotas have seen it go.
-        if any(self._is_lacking(name) for name, _ in members) and not self.by.has_stood():
-            return None, why
+        lacks = self.by.others_lack or any(is_lacking(self.state.roles[name]) for name, _ in members)
+        if lacks and not self.by.has_stood():
+            return None, spent, why
         if not all(self._asks_alike(name) for name, _ in members):
             return (
                 None,
+                spent,
                 f"{why}; what the new pods ask for is not what the old ones have, so that nobody can say where they fit",
             )
         # Of the budget of roles that are scaled together each has as much as its successor asks for.
-        for count in range(1 if short else len(coming), len(order) + 1):
-            if not shortage(coming, [(self.number, *old) for old in order[:count]]):
+        for count in range(1 if short else len(mine), len(order) + 1):
+            gone = (*spent.gone, *((self.number, *old) for old in order[:count]))
+            if not shortage(coming, gone):
                 found: dict[str, set[int]] = {}
                 for name, n in order[:count]:
                     found.setdefault(name, set()).add(n)
-                return {name: frozenset(numbers) for name, numbers in found.items()}, why
-        return None, why
-
-    def _is_lacking(self, name: str) -> bool:
-        """Tell whether fewer replicas of a role have places than are wanted."""
-        role = self.state.roles[name]
-        return sum(each.stage > Stage.WAITING for each in role.alive.values()) < role.wanted
+                numbers = {name: frozenset(each) for name, each in found.items()}
+                return numbers, Spent(units, coming, gone), why
+        return None, spent, why
 
     def _asks_alike(self, name: str) -> bool:
         """Tell whether the pods of the target ask for the same places as those of each old replica."""
@@ -427,6 +448,11 @@ class _Unit:
         told = core.condition(status.conditions, names.SURPLUS_ADMITTED) if status is not None else None
         pods = (pod for slot, pod in self._pods.items() if slot.role == name and slot.replica in waiting)
         return describe_refusal(pods, told.message if told is not None and told.status == "False" else "")
+
+
+def is_lacking(role: RoleState) -> bool:
+    """Tell whether fewer replicas of a role have places than are wanted."""
+    return sum(each.stage > Stage.WAITING for each in role.alive.values()) < role.wanted
 
 
 def _revisions(role: RoleState) -> Mapping[int, RoleRevision]:
@@ -480,4 +506,4 @@ def _asks_of_template(template: Mapping[str, object]) -> object:
     return labels, asks
 
 
-__all__ = ["Cleared", "Judged", "Successions", "put_questions"]
+__all__ = ["Cleared", "Judged", "Spent", "Successions", "is_lacking", "put_questions"]
