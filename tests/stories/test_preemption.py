@@ -144,6 +144,19 @@ def test_pods_that_are_not_in_the_way_stay(stage: Stage) -> None:
     assert node_of(stage.get("Pod", other)) == names[0]
 
 
+def test_victims_when_their_minimum_is_raised_stay_and_the_claim_begins_anew_at_once(stage: Stage) -> None:
+    """Whoever is to give way could raise minReplicas each time, and be let alone."""
+    before = fill(stage, 4, busy(4))
+    create(stage, "chat", decode(2, 2), priority="high")
+    assert named(claim_of(stage)) == uids(marked(stage, 2))
+    stage.change("batch", roles=[busy(4, 4)])
+    stage.settle()
+    assert [victim["kind"] for victim in claim_of(stage)["victims"]] == ["Unit"], claim_of(stage)
+    say_idle(stage, *before)
+    assert len(bound(stage, "chat")) == 2
+    assert not bound(stage, "batch") & uids(before)
+
+
 def test_victims_when_the_beneficiary_goes_are_pardoned_but_for_those_that_went(stage: Stage) -> None:
     before = fill(stage, 3, busy(3))
     create(stage, "chat", decode(2, 2), priority="high")

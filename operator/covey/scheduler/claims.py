@@ -297,9 +297,10 @@ class Claims:
     def _find_grounded(self, entry: Entry, asked: Gang, claim: core.Claim, quotas: Quotas) -> tuple[core.Victim, ...]:
         """The victims of a claim that may be taken still: of a lower priority, or what they have is borrowed.
 
-        Those that are gone stay, but for ordinary pods.
+        Replicas that their minimum needs since it was raised may not: the operator lets them serve. Those that are gone
+        stay, but for ordinary pods.
         """
-        index, borrowed = self._cache.index, frozenset[Key]()
+        index, borrowed, above = self._cache.index, frozenset[Key](), dict[tuple[Key, str], int]()
         if claim.purpose == PURPOSE_RECLAIM:
             borrowed = frozenset(charge.unit for right in quotas.rights(entry) for charge in right.find_order())
         classes = {name: priority_class for (_, name), priority_class in self._cache.priority_classes.store.items()}
@@ -311,12 +312,24 @@ class Claims:
             if not pods:
                 return True
             root = index.root_of_pod(pods[0])
-            group = index.root(root) if root is not None else None
-            if root is None or group is None:
+            unit = index.unit(root) if root is not None else None
+            if root is None or unit is None:
                 return True
             if claim.purpose == PURPOSE_RECLAIM:
-                return root in borrowed
-            return (priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0) < asked.priority
+                may_take = root in borrowed
+            else:
+                spec = unit.root.spec
+                may_take = (priority_of(spec.priority, spec.priority_class_name, classes) or 0) < asked.priority
+            return may_take and is_above_minimum(victim, unit)
+
+        def is_above_minimum(victim: core.Victim, unit: Unit) -> bool:
+            role = next((role for role in unit.roles if role.name == victim.role), None)
+            if role is None:
+                return True
+            # What is lost and comes back counts: it is not its minimum that has changed.
+            left = above.get((unit.key, role.name), len(role.replicas) - role.minimum)
+            above[unit.key, role.name] = left - 1
+            return left > 0
 
         return tuple(filter(may_go, claim.victims))
 
