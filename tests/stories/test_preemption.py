@@ -10,6 +10,7 @@ import pytest
 from builders.files import queue
 from builders.manifests import Object, workers
 from cluster.workbench import name_of, uid_of, uids
+from covey.kube.resources import PRIORITY_CLASSES
 from covey.scheduler.settings import OrdinaryPods
 from localcluster.programs import ROOT
 from scheduler_trees import GATE, SCHEDULER, node_of, resources
@@ -142,6 +143,17 @@ def test_pods_that_are_not_in_the_way_stay(stage: Stage) -> None:
     assert bound(stage, "router") == kept
     assert len(bound(stage, "batch")) == 1
     assert node_of(stage.get("Pod", other)) == names[0]
+
+
+def test_unit_when_its_priority_class_is_deleted_keeps_the_priority_of_its_pods(stage: Stage) -> None:
+    """The value of a class is changed by making it anew; for a moment who serves was below everybody."""
+    before = fill(stage, 2, decode(2), priority="high")
+    create(stage, "chat", decode(1), priority="low")
+    stage.refusal("chat")
+    stage.cluster.delete(f"{PRIORITY_CLASSES.path(None)}/high")
+    stage.advance(900)
+    assert stage.never("CompositePodGroup", lambda root: root.get("status", {}).get("claim", {}).get("victims"))
+    assert bound(stage, "batch") == uids(before)
 
 
 def test_victims_when_their_minimum_is_raised_stay_and_the_claim_begins_anew_at_once(stage: Stage) -> None:

@@ -24,7 +24,6 @@ import msgspec
 
 from covey.admission import queue
 from covey.admission.growth import find_room_beside, with_surplus
-from covey.admission.order import priority_of
 from covey.admission.ordinary import POD, OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import MOST_NODES, MOST_STEPS, Nobody, Taking, search
@@ -57,6 +56,7 @@ from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
+from covey.scheduler.queue import root_priority
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
 
@@ -303,7 +303,6 @@ class Claims:
         index, borrowed, above = self._cache.index, frozenset[Key](), dict[tuple[Key, str], int]()
         if claim.purpose == PURPOSE_RECLAIM:
             borrowed = frozenset(charge.unit for right in quotas.rights(entry) for charge in right.find_order())
-        classes = {name: priority_class for (_, name), priority_class in self._cache.priority_classes.store.items()}
 
         def may_go(victim: core.Victim) -> bool:
             pods = [pod for pod in map(index.pod, victim.pods) if pod is not None]
@@ -318,8 +317,7 @@ class Claims:
             if claim.purpose == PURPOSE_RECLAIM:
                 may_take = root in borrowed
             else:
-                spec = unit.root.spec
-                may_take = (priority_of(spec.priority, spec.priority_class_name, classes) or 0) < asked.priority
+                may_take = (root_priority(self._cache, unit.root) or 0) < asked.priority
             return may_take and is_above_minimum(victim, unit)
 
         def is_above_minimum(victim: core.Victim, unit: Unit) -> bool:
@@ -421,9 +419,10 @@ class Claims:
         return tuple(sorted(nodes if len(found) > MOST_NODES else found))
 
     def _may_preempt(self, root: core.Group) -> bool:
-        """Tell whether the class of a root lets it preempt (``preemptionPolicy``)."""
-        found = self._cache.priority_classes.store.get(("", root.spec.priority_class_name or ""))
-        return found is None or found.preemption_policy != _NEVER
+        """Tell whether the class of a root lets it preempt (``preemptionPolicy``); of one that is gone nobody knows."""
+        name = root.spec.priority_class_name
+        found = self._cache.priority_classes.store.get(("", name or ""))
+        return not name or (found is not None and found.preemption_policy != _NEVER)
 
     def _next_turn(self, *, right: bool) -> float:
         """Time at which another claim may be made, by the number of those of the last minute.
@@ -446,15 +445,13 @@ class Claims:
     ) -> list[Candidate]:
         """The units of lower priority in the same queue; what changes meanwhile is judged as it was."""
         index, found = self._cache.index, list[Candidate]()
-        classes = {name: each for (_, name), each in self._cache.priority_classes.store.items()}
         for number, key in enumerate(index.roots()):
             if number % _STEP == 0:
                 await take_turn()
             root = index.root(key)
             if root is None:
                 continue
-            # Only units of ours are taken, which have no other priority than their roots'.
-            priority = priority_of(root.spec.priority, root.spec.priority_class_name, classes) or 0
+            priority = root_priority(self._cache, root) or 0
             unit = index.unit(key) if priority < gang.priority and shares_queue(key) else None
             if unit is not None:
                 found.append(Candidate(unit, priority))

@@ -252,7 +252,7 @@ class Queueing:
             return entry.decision.topology is not None
 
     def priority(self, root: core.Group) -> int:
-        """The unit's priority (``priority_of``); 0 for a class that does not exist."""
+        """The unit's priority (``root_priority``); 0 where nobody knows it."""
         found = root_priority(self._cache, root)
         name = root.spec.priority_class_name or ""
         if found is None and self._unknown.get(key_of(root)) != name:
@@ -360,14 +360,17 @@ class Queueing:
 
 
 def root_priority(cache: Cache, root: core.Group) -> int | None:
-    """A root's priority; None when it names a class that does not exist.
+    """A root's priority; None when it names a class that does not exist, and has no pods yet.
 
-    That of a group which Covey's operator has not made is not above the lowest of its pods: whoever may create groups
+    Where its class is gone it is the lowest of its pods, to whom the API server has given it: the value of a class is
+    changed by making it anew, and meanwhile nobody may take what is below others for a moment.
+
+    That of a group which Covey's operator has not made is never above the lowest of its pods: whoever may create groups
     names any class, and a ResourceQuota bounds those of pods.
     """
     classes = {each.metadata.name: each for each in cache.priority_classes.store.values()}
     priority = priority_of(root.spec.priority, root.spec.priority_class_name, classes)
-    if priority is None or is_ours(root):
+    if priority is not None and is_ours(root):
         return priority
-    pods = (pod.spec.priority for pod in cache.index.members(key_of(root)))
-    return min((priority, *(each for each in pods if each is not None)))
+    stated = (priority, *(pod.spec.priority for pod in cache.index.members(key_of(root))))
+    return min((each for each in stated if each is not None), default=None)
