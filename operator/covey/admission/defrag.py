@@ -77,8 +77,10 @@ class Consolidation:
         self._inventory = inventory
         self._leaving = leaving
         self._resource = resources.measure({}, inventory.offered())
-        self._mobiles = {each.candidate.unit.key: each for each in mobiles if _may_move(each)}
-        self._movers = {key: mover for each in self._mobiles.values() for mover in self._of(each) for key in mover.keys}
+        self._mobiles = {mobile.candidate.unit.key: mobile for mobile in mobiles if _may_move(mobile)}
+        self._movers = {
+            key: mover for mobile in self._mobiles.values() for mover in self._of(mobile) for key in mover.keys
+        }
 
     def free(self, topology: str, level: str, count: int = 1, *, more: bool = False) -> Moves:
         """Find moves after which so many domains of a level are free; or so many more than are without any."""
@@ -151,21 +153,27 @@ class Consolidation:
             plan = plan_elsewhere(gang, self._inventory)
             if plan is None:
                 return Moves(Verdict.UNKNOWN)
-            own = {pod.key for role in mobile.gang.roles for each in role.replicas if each.placed for pod in each.pods}
-            pods = {pod.key: pod for role in gang.roles for each in role.replicas for pod in each.pods}
-            for each in plan.assignments:
-                key = each.pod.removeprefix(MOVED)
+            own = {
+                pod.key
+                for role in mobile.gang.roles
+                for replica in role.replicas
+                if replica.placed
+                for pod in replica.pods
+            }
+            pods = {pod.key: pod for role in gang.roles for replica in role.replicas for pod in replica.pods}
+            for assignment in plan.assignments:
+                key = assignment.pod.removeprefix(MOVED)
                 if key not in own:
-                    changes.hold(f"kept/{key}", each.node, pods[key].shape, pods[key].meta)
+                    changes.hold(f"kept/{key}", assignment.node, pods[key].shape, pods[key].meta)
             target = domain_of(plan, gang)
             inside = self._inventory.trees[gang.topology].by_path[target].nodes
             closed = {name: KEPT for name in self._inventory.nodes if name not in inside}
             run = self._run(changes)
             members = {
-                (role.name, each.replica)
+                (role.name, replica.replica)
                 for role in mobile.gang.roles
-                for each in role.replicas
-                if role.follow_unit and each.placed
+                for replica in role.replicas
+                if role.follow_unit and replica.placed
             }
             moved = all(key in self._movers for key in own) and run.try_move(mobile.candidate.unit.key, members, closed)
             return Moves(Verdict.ADMITTED, tuple(run.moves), (target,)) if moved else Moves(Verdict.UNKNOWN)
@@ -174,7 +182,7 @@ class Consolidation:
         rules = Rules(
             lambda _candidate: True, lambda _candidate: 0, lambda step: not set(step.keys) & {*spared}, self._offer
         )
-        candidates = [each.candidate for each in self._mobiles.values()]
+        candidates = [mobile.candidate for mobile in self._mobiles.values()]
         found = search(gang, self._inventory, candidates, Terms(0.0), rules, freeing=self._leaving, plans=plans)
         return found if isinstance(found, Nobody) else found.steps
 
@@ -199,7 +207,7 @@ class Consolidation:
 
     def _of(self, mobile: Mobile) -> Iterator[Mover]:
         for role in mobile.gang.roles:
-            placed = [each for each in role.replicas if each.placed]
+            placed = [replica for replica in role.replicas if replica.placed]
             for each in placed:
                 keys = tuple(pod.key for pod in each.pods)
                 if not any(key in self._leaving or self._inventory.hold_of(key) is None for key in keys):
@@ -259,7 +267,7 @@ class Consolidation:
                 changes.remove(self._leaving)
                 sets = combinations(every, moves - 1)
                 answers = (judge.plan(key for keys in chosen for key in keys) for chosen in sets)
-                return all(each.verdict is Verdict.INFEASIBLE for each in answers)
+                return all(answer.verdict is Verdict.INFEASIBLE for answer in answers)
         except OutOfPlansError:
             return False
 
@@ -279,7 +287,7 @@ def _may_move(mobile: Mobile) -> bool:
 
 
 def _price(movers: Sequence[Mover]) -> tuple[int, int, int]:
-    return len(movers), sum(not each.surplus for each in movers), sum(each.devices for each in movers)
+    return len(movers), sum(not mover.surplus for mover in movers), sum(mover.devices for mover in movers)
 
 
 def _devices_in(amounts: Mapping[str, int]) -> dict[str, int]:

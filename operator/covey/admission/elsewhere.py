@@ -36,7 +36,7 @@ def plan_elsewhere(gang: Gang, inventory: Inventory) -> Plan | None:
         return None
     moving = {role.name for role in gang.roles if role.follow_unit}
     pods = Counter[Shape](
-        pod.shape for role in gang.roles if role.name in moving for each in role.replicas for pod in each.pods
+        pod.shape for role in gang.roles if role.name in moving for replica in role.replicas for pod in replica.pods
     )
     wanted = sum_requests(pods).items()
     others = (domain for domain in tree.at(depth) if domain.path != anchor)
@@ -46,9 +46,9 @@ def plan_elsewhere(gang: Gang, inventory: Inventory) -> Plan | None:
 
     def ask(role: RoleRequest) -> RoleRequest:
         if role.name in moving:
-            replicas = tuple(rename_pods(without_place(each), f"{MOVED}{{}}".format) for each in role.replicas)
+            replicas = tuple(rename_pods(without_place(replica), f"{MOVED}{{}}".format) for replica in role.replicas)
         else:
-            replicas = tuple(each for each in role.replicas if each.placed)
+            replicas = tuple(replica for replica in role.replicas if replica.placed)
         count = len(replicas)
         return replace(role, replicas=replicas, minimum=count, desired=count, missing=None, free=False)
 

@@ -48,7 +48,7 @@ def queue_of(root: core.Group, labels: Mapping[str, str], policies: Mapping[str,
     """
     named, namespace = root.spec.queue, root.metadata.namespace
     if not named:
-        found = sorted(each.name for each in policies.values() if each.selects(labels))
+        found = sorted(policy.name for policy in policies.values() if policy.selects(labels))
         if len(found) > 1:
             several = f"queues {', '.join(found)} all select namespace {namespace}: name one in spec.queue"
             raise QueueError(REASON_QUEUE_AMBIGUOUS, several)
@@ -62,7 +62,7 @@ def queue_of(root: core.Group, labels: Mapping[str, str], policies: Mapping[str,
 
 def charged_queue(labels: Mapping[str, str], policies: Mapping[str, Policy]) -> str | None:
     """The queue that is charged for the places of a unit that may use none, or a wrong name would set quota free."""
-    return min((each.name for each in policies.values() if each.selects(labels)), default=None)
+    return min((policy.name for policy in policies.values() if policy.selects(labels)), default=None)
 
 
 class Group(NamedTuple):
@@ -104,7 +104,9 @@ def may_lie(shape: Shape, flavor: Flavor) -> bool:
     if any(labels.get(key, value) != value for key, value in shape.node_selector):
         return False
     terms = shape.node_affinity.node_selector_terms if shape.node_affinity else ()
-    return not terms or any(all(_may_hold(each, labels) for each in term.match_expressions or ()) for term in terms)
+    return not terms or any(
+        all(_may_hold(expression, labels) for expression in term.match_expressions or ()) for term in terms
+    )
 
 
 def _may_hold(requirement: core.Requirement, labels: Mapping[str, str]) -> bool:

@@ -104,7 +104,7 @@ class _Side:
     @classmethod
     def of(cls, request: RoleRequest, root: str, rank: Rank) -> _Side:
         """Sort the replicas of a role; what gives way to this very root can be pardoned, and goes first again."""
-        holding = [each for each in request.replicas if any(pod.node for pod in each.pods)]
+        holding = [replica for replica in request.replicas if any(pod.node for pod in replica.pods)]
         leaving = tuple(each for each in holding if is_draining(each) and not _gives_way_to(each, root))
         staying = [each for each in holding if each not in leaving and each.placed]
         staying.sort(key=lambda each: (not is_draining(each), *rank(each), -each.replica))
@@ -204,7 +204,7 @@ class _Judge:
             changes.remove(keys)
             answer = plan_minimum(self._grow(coming, keys), self._inventory, reasons=False)
         if isinstance(answer, Plan):
-            return frozenset(each.node for each in answer.assignments)
+            return frozenset(assignment.node for assignment in answer.assignments)
         self._is_unknown |= answer.verdict is not Verdict.INFEASIBLE
         return None
 
@@ -219,7 +219,7 @@ class _Judge:
             template = self._terms.templates.get(name)
             found = list(own.waiting[:lacking])
             if template is not None:
-                first = max((each.replica for each in self._sides[name].request.replicas), default=-1) + 1
+                first = max((replica.replica for replica in self._sides[name].request.replicas), default=-1) + 1
                 found += [
                     rename_pods(own.clone(first + n, template), f"{name}/".__add__) for n in range(lacking - len(found))
                 ]
@@ -228,7 +228,7 @@ class _Judge:
             for place, rule in enumerate(asked.rules):
                 rules[place] |= set(rule.members)
         for name in roles.keys() - coming.keys():
-            roles[name] = _only(roles[name], tuple(each for each in roles[name].replicas if each.placed))
+            roles[name] = _only(roles[name], tuple(replica for replica in roles[name].replicas if replica.placed))
         return replace(
             gang,
             roles=tuple(roles[role.name] for role in gang.roles),
@@ -264,9 +264,9 @@ def _donors(giving: Mapping[str, int], chosen: Sequence[Sequence[ReplicaRequest]
 def _without(side: _Side, gone: Collection[str]) -> RoleRequest:
     """A role without those that are gone, or leave in any case; what gives way to this root may come back."""
     left = tuple(
-        _pardon(each)
-        for each in side.request.replicas
-        if each not in side.leaving and not any(pod.key in gone for pod in each.pods)
+        _pardon(replica)
+        for replica in side.request.replicas
+        if replica not in side.leaving and not any(pod.key in gone for pod in replica.pods)
     )
     return _only(side.request, left)
 
@@ -281,7 +281,7 @@ def _pardon(each: ReplicaRequest) -> ReplicaRequest:
 
 
 def _keys(replicas: Iterator[ReplicaRequest] | Sequence[ReplicaRequest]) -> Iterator[str]:
-    yield from (pod.key for each in replicas for pod in each.pods if pod.node is not None)
+    yield from (pod.key for replica in replicas for pod in replica.pods if pod.node is not None)
 
 
 def _gives_way_to(each: ReplicaRequest, root: str) -> bool:

@@ -109,7 +109,9 @@ def find_unkept_spreads(unit: Unit, topology: Topology) -> frozenset[PodSpread |
         return frozenset()
     keys = {key for level in topology.levels for key in level.keys}
     started = any(podstate.place_of(pod, {}) for pod in unit.pods())
-    several = {pod.metadata.uid for role in unit.roles for each in role.replicas if each.size > 1 for pod in each.pods}
+    several = {
+        pod.metadata.uid for role in unit.roles for replica in role.replicas if replica.size > 1 for pod in replica.pods
+    }
     return frozenset(
         each
         for each in set(spread.values())
@@ -220,7 +222,7 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
     stands: dict[Member, tuple[Member, ...]] = {}
     for role in unit.roles:
         request = _role(unit, role, reader, lacking)
-        torn = [each for each in request.replicas if _has_inner_levels(each) and _partial(each)]
+        torn = [replica for replica in request.replicas if _has_inner_levels(replica) and _partial(replica)]
         for each in torn:
             request, pieces, held = _split_placed(request, each)
             roles.append(pieces)
@@ -229,9 +231,9 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
         remains = _remains(role, reader)
         if remains.replicas:
             roles.append(remains)
-            stands |= {(role.name, each.replica): ((remains.name, each.replica),) for each in remains.replicas}
+            stands |= {(role.name, replica.replica): ((remains.name, replica.replica),) for replica in remains.replicas}
         roles.append(request)
-        stands |= {(role.name, each.replica): ((role.name, each.replica),) for each in request.replicas}
+        stands |= {(role.name, replica.replica): ((role.name, replica.replica),) for replica in request.replicas}
     rules += (rule for scope in unit.scopes if (rule := _rule(scope, stands, reader)) is not None)
     narrower = tuple(rule for each in rules if (rule := _narrower_rule(each, unit, roles, reader)) is not None)
     return tuple(_after(role, stands) for role in roles), narrower

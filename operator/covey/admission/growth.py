@@ -73,10 +73,10 @@ def with_surplus(gang: Gang, allowed: Mapping[str, int]) -> Gang:
     roles = []
     for role in gang.roles:
         room = allowed.get(role.name, 0)
-        placed = [each for each in role.replicas if each.placed]
-        waiting = [each for each in role.replicas if not each.placed]
+        placed = [replica for replica in role.replicas if replica.placed]
+        waiting = [replica for replica in role.replicas if not replica.placed]
         chosen = {each.replica for each in [*placed, *waiting[: max(room, 0)]]}
-        roles.append(replace(role, replicas=tuple(each for each in role.replicas if each.replica in chosen)))
+        roles.append(replace(role, replicas=tuple(replica for replica in role.replicas if replica.replica in chosen)))
     return replace(gang, roles=tuple(roles))
 
 
@@ -97,9 +97,9 @@ def _allowed_replicas(
         return pod.metadata.uid in claimed or podstate.gives_way(pod)
 
     for role in unit.roles:
-        there = [each for each in role.replicas if replica_met(each, has_place)]
+        there = [replica for replica in role.replicas if replica_met(replica, has_place)]
         placed = [each for each in there if not any(map(gives_way, each.pods))]
-        waiting = [each for each in role.replicas if not replica_met(each, has_place)]
+        waiting = [replica for replica in role.replicas if not replica_met(replica, has_place)]
         revisions = {pod.metadata.label(LABEL_REVISION) for each in waiting for pod in each.pods}
         going = sum(_goes(each, revisions, leaves, assumed) for each in placed)
         lost = sum(any(map(losses.room_said, each.pods)) for each in waiting)
@@ -140,7 +140,7 @@ def find_room_beside(gang: Gang, inventory: Inventory, *, freeing: Collection[st
 
     def find_nodes(excluded: Mapping[str, str]) -> list[str]:
         answer = planner(replace(gang, excluded_nodes={**excluded, **gang.excluded_nodes}), inventory)
-        return [each.node for each in answer.assignments] if isinstance(answer, Plan) else []
+        return [assignment.node for assignment in answer.assignments] if isinstance(answer, Plan) else []
 
     with overlay(inventory) as changes:
         changes.remove(freeing)
@@ -228,7 +228,7 @@ class Own:
     @classmethod
     def of(cls, request: RoleRequest) -> Own:
         """The role as it is asked for now."""
-        staying = [each for each in request.replicas if not is_draining(each)]
+        staying = [replica for replica in request.replicas if not is_draining(replica)]
         # What comes together with others, or after others, is not placed alone.
         waiting = [each for each in staying if not each.placed and each.together is None and not each.after]
         waiting.sort(key=lambda each: (all(pod.node is None for pod in each.pods), each.replica))
@@ -241,15 +241,22 @@ class Own:
 
     def clone(self, number: int, template: ReplicaRequest) -> ReplicaRequest:
         """A further replica; ``number`` tells it from others."""
-        last = max((each.replica for each in self.request.replicas), default=-1)
+        last = max((replica.replica for replica in self.request.replicas), default=-1)
         keys = {pod.key: f"more/{last + 1 + number}/{place}" for place, pod in enumerate(template.pods)}
         return replace(rename_pods(template, keys.__getitem__), replica=last + 1 + number)
 
     def asking(self, site: Site, candidates: Sequence[ReplicaRequest], *, must: bool = False) -> Gang:
         """The unit's gang with these candidates and nothing else to be placed; ``must``: all of them or none."""
         gang = site.gang
-        asked, known = {each.replica for each in candidates}, {each.replica for each in self.request.replicas}
-        there = [kept for each in self.request.replicas if each.replica not in asked and (kept := _placed_part(each))]
+        asked, known = (
+            {candidate.replica for candidate in candidates},
+            {replica.replica for replica in self.request.replicas},
+        )
+        there = [
+            kept
+            for replica in self.request.replicas
+            if replica.replica not in asked and (kept := _placed_part(replica))
+        ]
         replicas = (*there, *candidates)
         grown = replace(
             self.request,
@@ -258,7 +265,7 @@ class Own:
             desired=max(self.request.desired, len(replicas)),
             missing=None,
         )
-        roles = tuple(grown if each is self.request else _without_waiting(each) for each in gang.roles)
+        roles = tuple(grown if role is self.request else _without_waiting(role) for role in gang.roles)
         new = [(self.request.name, number) for number in sorted(asked - known)]
         beside = {(self.request.name, number) for number in known}
         rules = tuple(
@@ -275,7 +282,7 @@ def template(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shap
         requests: the role in each unit.
         shape: of the pod of a further replica, from that of one that exists.
     """
-    known = [each for request in requests for each in request.replicas if each.pods]
+    known = [replica for request in requests for replica in request.replicas if replica.pods]
     if not known:
         return None
     youngest = max(known, key=lambda each: (_creation_time(each), -each.replica))
@@ -316,7 +323,7 @@ def _placed_part(replica: ReplicaRequest) -> ReplicaRequest | None:
 
 def _without_waiting(role: RoleRequest) -> RoleRequest:
     """A role of which nothing is to be placed."""
-    return replace(role, replicas=tuple(kept for each in role.replicas if (kept := _placed_part(each))))
+    return replace(role, replicas=tuple(kept for replica in role.replicas if (kept := _placed_part(replica))))
 
 
 __all__ = [

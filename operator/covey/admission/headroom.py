@@ -150,7 +150,7 @@ class _Search:
         units = [_Unit(site, Own.of(request)) for site in sites if (request := site.request(role))]
         if not units:
             raise UnknownError(NO_UNITS)
-        like = template([each.own.request for each in units], shape)
+        like = template([unit.own.request for unit in units], shape)
         if like is None:
             raise UnknownError(NONE_YET)
         self._template = like
@@ -163,7 +163,7 @@ class _Search:
         self._shapes = self._shapes_of_further()
 
     def answer(self) -> Answer:
-        there = sum(each.own.placed for each in self._units)
+        there = sum(unit.own.placed for unit in self._units)
         for each in self._units:
             if each.site.is_open:
                 self._ask_alone(each)
@@ -224,9 +224,9 @@ class _Search:
 
     def _goal(self) -> int:
         """The greatest number whose shares no unit is too small for by itself, nor all nodes together."""
-        most = [each.own.placed + each.room for each in self._units]
+        most = [unit.own.placed + unit.room for unit in self._units]
         low, high = 0, sum(most) if self._is_shared else min(most)
-        bound = self._bound(self._units) + sum(len(each.own.waiting) for each in self._units)
+        bound = self._bound(self._units) + sum(len(unit.own.waiting) for unit in self._units)
         while low < high:
             middle = (low + high + 1) // 2
             needs = self._needs(middle)
@@ -269,8 +269,8 @@ class _Search:
         self._count()
         gang = unit.own.asking(unit.site, candidates)
         plan = plan_surplus(gang, self._inventory)
-        nodes = {each.pod: each.node for each in plan.assignments}
-        found = [each for each in candidates if all(pod.node or pod.key in nodes for pod in each.pods)]
+        nodes = {assignment.pod: assignment.node for assignment in plan.assignments}
+        found = [candidate for candidate in candidates if all(pod.node or pod.key in nodes for pod in candidate.pods)]
         for pod in (pod for each in found for pod in each.pods if pod.node is None):
             if changes is not None:
                 changes.hold(f"headroom/{gang.unit}/{gang.uid}/{pod.key}", nodes[pod.key], pod.shape, pod.meta)
@@ -297,7 +297,9 @@ class _Search:
         further = first.own.clone(0, self._template)
         gang = with_terms(first.own.asking(first.site, [further]), self._inventory.terms)
         (role,) = [each for each in gang.roles if each.name == self._role]
-        return Counter(pod.shape for each in role.replicas if each.replica == further.replica for pod in each.pods)
+        return Counter(
+            pod.shape for replica in role.replicas if replica.replica == further.replica for pod in replica.pods
+        )
 
     def _nodes(self, unit: _Unit) -> Iterable[NodeState]:
         """The nodes on which more of a unit may come."""

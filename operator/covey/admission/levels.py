@@ -52,7 +52,7 @@ class _Scope:
 def requires_levels(unit: Unit) -> bool:
     """Some group of the unit requires a level: only then need anything be looked at."""
     groups = [node.group for node in unit.tree.walk()]
-    wishes = [each.spec.scheduling_constraints for each in groups if each.spec.scheduling_constraints]
+    wishes = [group.spec.scheduling_constraints for group in groups if group.spec.scheduling_constraints]
     levels = (rule.mode for wish in wishes for rule in wish.topology or ())
     near = (rule.mode for wish in wishes for rule in wish.proximity or ())
     return "Required" in levels or "Required" in near
@@ -171,7 +171,7 @@ def avoided_nodes(avoided: Iterable[Avoided], topology: Topology, nodes: Iterabl
     found = {each.node: each.reason for each in told if each.node}
     domains = [each for each in told if not each.node]
     levels = {level.name for level in topology.levels}
-    known = [each for each in domains if each.domain.keys() <= levels]
+    known = [domain for domain in domains if domain.domain.keys() <= levels]
     return {**(dict(_within(known, topology, nodes)) if known else {}), **found}
 
 

@@ -91,8 +91,8 @@ class Run:
         gang = self.gangs[mover.unit]
         if self.try_move(mover.unit, {(mover.role, mover.replica)}, closed):
             return True
-        every = {(role.name, each.replica) for role in gang.roles for each in role.replicas if each.placed}
-        fresh = all(pod.key in self.movers for role in gang.roles for each in role.replicas for pod in each.pods)
+        every = {(role.name, replica.replica) for role in gang.roles for replica in role.replicas if replica.placed}
+        fresh = all(pod.key in self.movers for role in gang.roles for replica in role.replicas for pod in replica.pods)
         return gang.required is not None and len(every) > 1 and fresh and self.try_move(mover.unit, every, closed)
 
     def _make_room(self, mover: Mover, closed: Mapping[str, str], spared: set[str], *, help_: bool) -> None:
@@ -101,7 +101,7 @@ class Run:
         helpers = self.helpers(asked, spared | self.gone) if help_ and self.plans < PLANS else []
         if not helpers:
             raise StuckError(mover.keys)
-        keys = [key for each in helpers for key in each.keys]
+        keys = [key for helper in helpers for key in helper.keys]
         with overlay(self.inventory) as kept:
             nodes = keep_room(asked, self.inventory, kept, keys)
         self.clear(helpers, {**closed, **dict.fromkeys(nodes, KEPT)}, help_=False)
@@ -122,10 +122,10 @@ class Run:
         plan = plan_minimum(asked, self.inventory, reasons=False)
         if not isinstance(plan, Plan):
             return False
-        nodes = {each.pod: each.node for each in plan.assignments}
+        nodes = {assignment.pod: assignment.node for assignment in plan.assignments}
         roles = []
         for role, new in zip(gang.roles, asked.roles, strict=True):
-            came = {each.replica: each for each in new.replicas}
+            came = {replica.replica: replica for replica in new.replicas}
             found = []
             for each in role.replicas:
                 if (role.name, each.replica) in members:
@@ -146,7 +146,7 @@ class Run:
             self.changes.hold(pod.key, pod.node, pod.shape, pod.meta)
         self.changes.remove(pod.key for pod in old.pods)
         self.gone |= {pod.key for pod in old.pods}
-        surplus = sum(each.placed for each in role.replicas) > role.minimum
+        surplus = sum(replica.placed for replica in role.replicas) > role.minimum
         source, target = (tuple(pod.node or "" for pod in each.pods) for each in (old, new))
         self.moves.append(Move(unit, gang.name, gang.unit, role.name, old.replica, surplus, source, target, together))
 
@@ -156,15 +156,19 @@ def _ask(gang: Gang, members: Collection[Member], closed: Mapping[str, str]) -> 
 
     def ask(role: RoleRequest) -> RoleRequest:
         kept = tuple(
-            rename_pods(without_place(each), "moved/{}".format) if (role.name, each.replica) in members else each
-            for each in role.replicas
-            if each.placed
+            rename_pods(without_place(replica), "moved/{}".format)
+            if (role.name, replica.replica) in members
+            else replica
+            for replica in role.replicas
+            if replica.placed
         )
         return replace(role, replicas=kept, minimum=len(kept), desired=len(kept), missing=None, free=False)
 
     roles = tuple(map(ask, gang.roles))
-    there = {(role.name, each.replica) for role in roles for each in role.replicas}
-    rules = tuple(replace(rule, members=tuple(each for each in rule.members if each in there)) for rule in gang.rules)
+    there = {(role.name, replica.replica) for role in roles for replica in role.replicas}
+    rules = tuple(
+        replace(rule, members=tuple(member for member in rule.members if member in there)) for rule in gang.rules
+    )
     return least_of(replace(gang, roles=roles, rules=rules, excluded_nodes={**gang.excluded_nodes, **closed}))
 
 
@@ -181,10 +185,10 @@ def keep_room(gang: Gang, inventory: Inventory, changes: Overlay, keys: Iterable
     plan = Judge(least_of(gang), inventory, LIMIT, 1).plan(keys)
     if not isinstance(plan, Plan):
         raise StuckError
-    pods = {pod.key: pod for role in gang.roles for each in role.replicas for pod in each.pods}
-    for each in plan.assignments:
-        changes.hold(f"kept/{each.pod}", each.node, pods[each.pod].shape, pods[each.pod].meta)
-    return tuple(sorted({each.node for each in plan.assignments}))
+    pods = {pod.key: pod for role in gang.roles for replica in role.replicas for pod in replica.pods}
+    for assignment in plan.assignments:
+        changes.hold(f"kept/{assignment.pod}", assignment.node, pods[assignment.pod].shape, pods[assignment.pod].meta)
+    return tuple(sorted({assignment.node for assignment in plan.assignments}))
 
 
 __all__ = ["KEPT", "PLANS", "Move", "Mover", "Run", "StuckError", "keep_room"]

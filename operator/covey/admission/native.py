@@ -105,7 +105,8 @@ def adapt(kind: str, api_version: str, stored: Stored) -> core.NativeGroup:
             priority=spec.priority,
         ),
         status=core.GroupStatus(
-            conditions=tuple(each for each in stored.status.conditions or () if each.type in _OURS) or None
+            conditions=tuple(condition for condition in stored.status.conditions or () if condition.type in _OURS)
+            or None
         ),
         original=meta.name,
         is_one_of=is_one_of,
@@ -117,7 +118,7 @@ def adapt_children(parent: core.NativeGroup, children: list[core.Group]) -> list
     """The groups under a native group: upstream's ``basic`` below a group that is ``basic`` itself asks for one pod."""
     if not parent.is_one_of:
         return children
-    return [_with_policy(each, _ONE_POD) if each.spec.scheduling_policy.gang is None else each for each in children]
+    return [_with_policy(child, _ONE_POD) if child.spec.scheduling_policy.gang is None else child for child in children]
 
 
 def adapt_root(group: G, pods: Iterable[core.Pod]) -> G:

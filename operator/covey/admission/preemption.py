@@ -143,10 +143,13 @@ class _Search:
         self._inventory = judge.inventory
         self._terms = terms
         self._rules = rules
-        self._candidates: list[Candidate | OrdinaryPod] = [each for each in candidates if rules.may_take(each)]
+        self._candidates: list[Candidate | OrdinaryPod] = [
+            candidate for candidate in candidates if rules.may_take(candidate)
+        ]
         self._candidates += ordinary
         self._rank_of = {
-            each.key: each.priority if isinstance(each, OrdinaryPod) else rules.rank(each) for each in self._candidates
+            candidate.key: candidate.priority if isinstance(candidate, OrdinaryPod) else rules.rank(candidate)
+            for candidate in self._candidates
         }
         self._ranks = sorted(set(self._rank_of.values()))
         at = {rank: position for position, rank in enumerate(self._ranks)}
@@ -255,7 +258,7 @@ class _Search:
         keys = {key for site in rest for step in self._ground(site, rank, len(site.nodes)).steps for key in step.keys}
         plan = self._judge.plan(keys)
         if isinstance(plan, Plan):
-            names = {each.node for each in plan.assignments}
+            names = {assignment.node for assignment in plan.assignments}
             for site in rest:
                 if names & site.domain.nodes.keys():
                     self._solve(site, rank)
@@ -294,11 +297,11 @@ class _Search:
 
     def _ground(self, site: _Site, rank: int, size: int) -> Ground:
         """The steps that hold anything on the first nodes of a site."""
-        names = {each.name for each in site.nodes[:size]}
+        names = {node.name for node in site.nodes[:size]}
         numbers = {
             number: None
-            for each in site.nodes[:size]
-            for _, number, own in self._holders(site.domain.nodes[each.name])
+            for node in site.nodes[:size]
+            for _, number, own in self._holders(site.domain.nodes[node.name])
             if own <= rank
         }
         steps: list[Step] = []

@@ -96,7 +96,7 @@ class Policy:
 
 def flavor_of(flavors: Iterable[Flavor], labels: Mapping[str, str]) -> Flavor | None:
     """The flavor that a node with these labels belongs to: the first that selects it."""
-    return next((each for each in flavors if all(labels.get(key) == value for key, value in each)), None)
+    return next((flavor for flavor in flavors if all(labels.get(key) == value for key, value in flavor)), None)
 
 
 def _grant(stated: core.QueueResource, *, lends: bool) -> Grant:

@@ -73,9 +73,9 @@ def least_of(gang: Gang) -> Gang:
         if role.free:
             return replace(role, preferred=None)
         kept = tuple(
-            each
-            for each in role.replicas
-            if (number, each.replica) in needed or any(pod.node is not None for pod in each.pods)
+            replica
+            for replica in role.replicas
+            if (number, replica.replica) in needed or any(pod.node is not None for pod in replica.pods)
         )
         return replace(role, preferred=None, replicas=kept, desired=max(role.minimum, len(kept)))
 
@@ -110,7 +110,7 @@ def _by_weight(step: Step) -> tuple[bool, int]:
 
 def room_of(plan: Plan) -> tuple[tuple[str, ...], Domain | None]:
     """The nodes that a minimum lies on by a plan, and the narrowest domain that holds them."""
-    nodes = sorted({each.node for each in plan.assignments}, key=natural)
+    nodes = sorted({assignment.node for assignment in plan.assignments}, key=natural)
     return tuple(nodes), plan.placement[-1] if plan.placement else None
 
 

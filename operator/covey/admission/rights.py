@@ -39,7 +39,7 @@ class Promise(NamedTuple):
     ) -> Promise:
         """The promise of a claim: on the flavors of its nodes."""
         there = {flavor_of(node) for node in claim.nodes}
-        flavors = tuple(each for each in policy.flavors if each in there) or policy.flavors
+        flavors = tuple(flavor for flavor in policy.flavors if flavor in there) or policy.flavors
         amounts = first_choice(replace(policy, flavors=flavors), minimum_shapes(gang))
         charge = Charge(policy.name, root, None, tuple(sorted(amounts.items())), since=_PROMISED)
         return cls(charge, frozenset(uid for victim in claim.victims for uid in victim.pods), gang.order)

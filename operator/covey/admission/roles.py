@@ -316,7 +316,7 @@ def _everything(node: Node) -> tuple[object, ...]:
 def _ask(pod: core.Pod) -> str:
     """The requests of a pod, in words that are equal for equal pods; its place is no part of that."""
     spec = pod.spec
-    amounts = [(each.resources, each.ports) for each in core.containers(pod)]
+    amounts = [(container.resources, container.ports) for container in core.containers(pod)]
     return repr((amounts, spec.node_selector, spec.tolerations, spec.overhead, spec.priority_class_name))
 
 

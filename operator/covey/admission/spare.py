@@ -34,7 +34,7 @@ def count_spare(coming: Collection[tuple[Unit, Gang]], inventory: Inventory, mos
     if len(demands) != 1 or not shapes or any(unit.absent for unit, _ in coming) or not all(map(_is_plain, gangs)):
         return 0
     sizes = [
-        sum(role.minimum * max((each.size for each in role.replicas), default=1) for role in unit.roles)
+        sum(role.minimum * max((replica.size for replica in role.replicas), default=1) for role in unit.roles)
         for unit, _ in coming
     ]
     closed = {name for gang in gangs for name in gang.excluded_nodes}

@@ -327,7 +327,7 @@ def observed_status(group: core.Group) -> Mapping[str, Any]:
         "scheduled": status.scheduled,
         "topology": status.topology,
         "placement": [{"level": each.level, "path": list(each.path)} for each in status.placement or ()],
-        "excludedNodes": [msgspec.to_builtins(each) for each in status.excluded_nodes or ()],
+        "excludedNodes": [msgspec.to_builtins(node) for node in status.excluded_nodes or ()],
     }
     if status.claim is not None:
         found["claim"] = msgspec.to_builtins(status.claim)

@@ -97,14 +97,14 @@ class _Search:
         """Find what has to go for one set; ``spent`` has to go in any case, for quota."""
         self.plans = 0
         first = members[0]
-        waiting = {(role.name, each.replica): each for role in self.gang.roles for each in role.replicas}
+        waiting = {(role.name, replica.replica): replica for role in self.gang.roles for replica in role.replicas}
         if any(member[:2] not in waiting for member in members):
             return Proof(first, reason=REASON_WAITING, message=NOT_THERE)
         if any(map(self._differs, {member.role for member in members})):
             return Proof(first, reason=REASON_WAITING, message=OTHERS_PLACED)
         coming = (*self.coming, *(each for each in members if not waiting[each[:2]].placed))
         candidates = self._candidates(members)
-        must = [each for each in candidates if (each[0], each[1].replica) in spent]
+        must = [candidate for candidate in candidates if (candidate[0], candidate[1].replica) in spent]
         # 1. As things are, but for what has to go.
         answer = self._plan(coming, must)
         if isinstance(answer, Plan):
@@ -172,27 +172,27 @@ class _Search:
     def _accept(self, first: Successor, coming: tuple[Successor, ...], chosen: Sequence[Old], plan: Plan) -> Proof:
         self.gone |= set(_keys(each for _, each in chosen))
         self.coming = coming
-        self.nodes = frozenset(each.node for each in plan.assignments)
-        return Proof(first, tuple(chosen), {each.pod: each.node for each in plan.assignments})
+        self.nodes = frozenset(assignment.node for assignment in plan.assignments)
+        return Proof(first, tuple(chosen), {assignment.pod: assignment.node for assignment in plan.assignments})
 
     def _differs(self, role: str) -> bool:
         """Tell whether more replicas are assigned nodes than the question knows of: one of them may be gone already."""
         told = self.question.predecessors.get(role)
         return told is not None and not told.placed.issuperset(
-            each.replica
+            replica.replica
             for found in self.gang.roles
             if found.name == role
-            for each in found.replicas
-            if each.placed and not is_draining(each) and self.ending.own.isdisjoint(_keys([each]))
+            for replica in found.replicas
+            if replica.placed and not is_draining(replica) and self.ending.own.isdisjoint(_keys([replica]))
         )
 
     def _candidates(self, members: Iterable[Successor]) -> list[Old]:
         """The replicas that may go for a set and are assigned nodes."""
         there = {
-            (role.name, each.replica): each
+            (role.name, replica.replica): replica
             for role in self.gang.roles
-            for each in role.replicas
-            if each.placed and not is_draining(each) and self.gone.isdisjoint(_keys([each]))
+            for replica in role.replicas
+            if replica.placed and not is_draining(replica) and self.gone.isdisjoint(_keys([replica]))
         }
         return [(old[0], there[old]) for old in order_predecessors(self.question, members) if old in there]
 
@@ -293,15 +293,16 @@ def explain_surplus(gang: Gang, inventory: Inventory) -> Refusal | None:
     reasons: list[Reason] = []
     seen: set[str] = set()
     for role in gang.roles:
-        first = next((each for each in role.replicas if not each.placed and not each.after), None)
+        first = next((replica for replica in role.replicas if not replica.placed and not replica.after), None)
         if first is None or (first.together is not None and first.together in seen):
             continue
         seen |= {first.together} if first.together is not None else set()
         members = {
-            (other.name, each.replica)
+            (other.name, replica.replica)
             for other in gang.roles
-            for each in other.replicas
-            if each is first or (first.together is not None and each.together == first.together and not each.placed)
+            for replica in other.replicas
+            if replica is first
+            or (first.together is not None and replica.together == first.together and not replica.placed)
         }
         answer = plan_minimum(_asking(gang, members, ()), inventory)
         if isinstance(answer, Refusal):
@@ -318,12 +319,12 @@ def _asking(gang: Gang, coming: Collection[tuple[str, int]], gone: Collection[st
 
     def of(role: RoleRequest) -> RoleRequest:
         replicas: list[ReplicaRequest] = []
-        for each in role.replicas:
-            if (role.name, each.replica) in coming and not each.placed:
-                replicas.append(replace(each, together=None, after=()))
-            elif pods := tuple(pod for pod in each.pods if pod.node is not None and pod.key not in gone):
-                parts = each.parts if len(pods) == len(each.pods) else ()
-                replicas.append(replace(each, pods=pods, together=None, parts=parts, after=()))
+        for replica in role.replicas:
+            if (role.name, replica.replica) in coming and not replica.placed:
+                replicas.append(replace(replica, together=None, after=()))
+            elif pods := tuple(pod for pod in replica.pods if pod.node is not None and pod.key not in gone):
+                parts = replica.parts if len(pods) == len(replica.pods) else ()
+                replicas.append(replace(replica, pods=pods, together=None, parts=parts, after=()))
         count = len(replicas)
         return replace(role, replicas=tuple(replicas), minimum=count, desired=count, missing=None, free=False)
 
@@ -331,7 +332,7 @@ def _asking(gang: Gang, coming: Collection[tuple[str, int]], gone: Collection[st
 
 
 def _keys(replicas: Iterable[ReplicaRequest]) -> Iterator[str]:
-    yield from (pod.key for each in replicas for pod in each.pods if pod.node is not None)
+    yield from (pod.key for replica in replicas for pod in replica.pods if pod.node is not None)
 
 
 def _reason_of(refusal: Refusal) -> str:

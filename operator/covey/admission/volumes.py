@@ -145,7 +145,8 @@ def claims_of(pod: core.Pod) -> Iterable[Claim]:
 def _all_of(selectors: list[core.NodeSelector]) -> core.NodeSelector | None:
     """Selectors that must all hold as one: the terms of each are alternatives, an empty one matches nothing."""
     alternatives = [
-        [term for term in each.node_selector_terms if term.match_expressions or term.match_fields] for each in selectors
+        [term for term in selector.node_selector_terms if term.match_expressions or term.match_fields]
+        for selector in selectors
     ]
     count = 1
     for each in alternatives:

@@ -39,7 +39,9 @@ def without(gang: Gang, out: Collection[tuple[str, int]]) -> Gang:
     return replace(
         gang,
         roles=tuple(
-            replace(role, replicas=tuple(each for each in role.replicas if (role.name, each.replica) not in out))
+            replace(
+                role, replicas=tuple(replica for replica in role.replicas if (role.name, replica.replica) not in out)
+            )
             for role in gang.roles
         ),
     )
@@ -62,7 +64,7 @@ def minimum_shapes(gang: Gang) -> list[Shape]:
     for number, role in enumerate(gang.roles):
         count = sum(each == number for each, _ in found)
         if role.free and count:
-            rest = [shapes_of(missing_pods([(role, each)])) for each in role.replicas if not each.placed]
+            rest = [shapes_of(missing_pods([(role, replica)])) for replica in role.replicas if not replica.placed]
             rest.sort(key=lambda each: sum(amount for shape in each for _, amount in shape.requests), reverse=True)
             shapes += [shape for each in rest[:count] for shape in each]
     return shapes

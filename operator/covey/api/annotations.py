@@ -97,7 +97,7 @@ def read_refused(text: str | None, now: float) -> dict[str, float]:
 
 def write_refused(refused: Mapping[str, float]) -> str:
     """Write the pods that are left alone; of too many those that are so for longest."""
-    latest = sorted(refused.items(), key=lambda each: (-each[1], each[0]))[:_MOST]
+    latest = sorted(refused.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST]
     return json.dumps({uid: core.rfc3339(until) for uid, until in sorted(latest)})
 
 

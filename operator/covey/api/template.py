@@ -66,7 +66,7 @@ def _strings(description: str) -> dict[str, Any]:
 
 def _own_keys(what: str, *but: str) -> dict[str, Any]:
     """Refuse keys under ``covey.dev``, but those that are for people to set."""
-    allowed = "".join(f"key == '{each}' || " for each in but)
+    allowed = "".join(f"key == '{exempt}' || " for exempt in but)
     except_for = f" except {', '.join(but)}" if but else ""
     rule = Rule(
         f"self.all(key, {allowed}!key.startsWith('covey.dev/') && !key.contains('.covey.dev/'))",

@@ -47,17 +47,17 @@ BACKENDS: Final[tuple[Backend, ...]] = (Extender(), Hierarchical(), *map(Flat, F
 
 def find(name: BackendName, dialect: str) -> Backend | None:
     """Return the backend that was recorded; None when this release does not have it."""
-    return next((each for each in BACKENDS if (each.name, each.dialect) == (name, dialect)), None)
+    return next((backend for backend in BACKENDS if (backend.name, backend.dialect) == (name, dialect)), None)
 
 
 def choose(name: BackendName, cluster: Cluster) -> Backend | None:
     """Return the newest dialect that a cluster supports; None when it supports none, of which ``newest`` says why."""
-    return next((each for each in BACKENDS if each.name is name and each.absent(cluster) is None), None)
+    return next((backend for backend in BACKENDS if backend.name is name and backend.absent(cluster) is None), None)
 
 
 def newest(name: BackendName) -> Backend | None:
     """Return the newest dialect of a backend; None when this release has none."""
-    return next((each for each in BACKENDS if each.name is name), None)
+    return next((backend for backend in BACKENDS if backend.name is name), None)
 
 
 def within(backend: Backend, cluster: Cluster) -> Backend:

@@ -145,12 +145,12 @@ class Extender:
 
 
 def _surplus(root: Owned) -> str:
-    found = core.condition(root.status.conditions, names.SURPLUS_ADMITTED)
-    return found.message if found is not None and found.status == "False" else ""
+    condition = core.condition(root.status.conditions, names.SURPLUS_ADMITTED)
+    return condition.message if condition is not None and condition.status == "False" else ""
 
 
 def _movable(root: Owned) -> str:
     """Return what could be placed if it were given up, as the scheduler process reports for the root as it is now."""
-    found = core.condition(root.status.conditions, names.MOVABLE)
-    current = found is not None and (found.observed_generation or 0) >= root.metadata.generation
-    return found.reason if found is not None and current and found.status == "True" else ""
+    condition = core.condition(root.status.conditions, names.MOVABLE)
+    current = condition is not None and (condition.observed_generation or 0) >= root.metadata.generation
+    return condition.reason if condition is not None and current and condition.status == "True" else ""

@@ -29,7 +29,7 @@ class HyperNodes:
     """
 
     def __init__(self, items: Iterable[core.HyperNode] = ()) -> None:
-        self._by_name = {each.metadata.name: each for each in items}
+        self._by_name = {hyper_node.metadata.name: hyper_node for hyper_node in items}
         self._found: dict[frozenset[str], int | str] = {}
 
     def tier(self, level: str, levels: Levels) -> int | str:
@@ -45,13 +45,13 @@ class HyperNodes:
         return self._found[names]
 
     def _find(self, names: frozenset[str]) -> int | str:
-        own = [each for each in self._by_name.values() if each.spec.tier_name in names]
+        own = [hyper_node for hyper_node in self._by_name.values() if hyper_node.spec.tier_name in names]
         if not own:
             return f"no HyperNode has the tierName {' or '.join(sorted(names))}: name the tier so"
-        tiers = sorted({each.spec.tier for each in own})
+        tiers = sorted({hyper_node.spec.tier for hyper_node in own})
         if len(tiers) > 1:
-            found = ", ".join(map(str, tiers))
-            return f"its HyperNodes are of the tiers {found}, and Volcano takes a lower one for closer: give them one"
+            listed = ", ".join(map(str, tiers))
+            return f"its HyperNodes are of the tiers {listed}, and Volcano takes a lower one for closer: give them one"
         return self._wrong(own, tiers[0]) or tiers[0]
 
     def _wrong(self, own: Iterable[core.HyperNode], tier: int) -> str | None:
@@ -61,7 +61,11 @@ class HyperNodes:
             return f"HyperNode {twice} is a member of two others, with which Volcano places nothing: remove it from one"
         within = self._within(own)
         stray = next(
-            (each for each in self._by_name.values() if each.spec.tier <= tier and each.metadata.name not in within),
+            (
+                hyper_node
+                for hyper_node in self._by_name.values()
+                if hyper_node.spec.tier <= tier and hyper_node.metadata.name not in within
+            ),
             None,
         )
         if stray is not None:
@@ -71,17 +75,17 @@ class HyperNodes:
 
     def _within(self, own: Iterable[core.HyperNode]) -> set[str]:
         """Return the names of these and of all below them."""
-        found: set[str] = set()
+        within: set[str] = set()
         waiting = list(own)
         while waiting:
-            each = waiting.pop()
-            if each.metadata.name not in found:
-                found.add(each.metadata.name)
-                waiting += [self._by_name[name] for name in _child_names(each) if name in self._by_name]
-        return found
+            hyper_node = waiting.pop()
+            if hyper_node.metadata.name not in within:
+                within.add(hyper_node.metadata.name)
+                waiting += [self._by_name[name] for name in _child_names(hyper_node) if name in self._by_name]
+        return within
 
     def _twice(self) -> str | None:
-        parents = Counter(name for each in self._by_name.values() for name in _child_names(each))
+        parents = Counter(name for hyper_node in self._by_name.values() for name in _child_names(hyper_node))
         return next((name for name, count in parents.items() if count > 1), None)
 
 

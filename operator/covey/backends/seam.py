@@ -176,7 +176,7 @@ class Progress:
 
     def has_minimum(self, unit: int) -> bool:
         """Tell whether the minimum of a unit is bound: the operator has said which replicas it is."""
-        return all(each.is_bound for each in self.units[unit] if each.in_minimum)
+        return all(replica.is_bound for replica in self.units[unit] if replica.in_minimum)
 
 
 class Backend(Protocol):

@@ -36,25 +36,27 @@ class LiveObjects:
 
     def trees(self) -> list[StatusTree]:
         """The live tree of each resource."""
-        found = []
+        trees = []
         for inference in self.inferences:
             where = inference.metadata.namespace
             groups = [group for group in self.facts.groups if group.metadata.namespace == where]
             pods = [pod for pod in self.facts.pods if pod.metadata.namespace == where]
-            found.append(grow(inference, groups, pods, whereabouts(find_topology_name(inference, groups), self.facts)))
-        return found
+            trees.append(grow(inference, groups, pods, whereabouts(find_topology_name(inference, groups), self.facts)))
+        return trees
 
     def absences(self) -> tuple[Advice, ...]:
         """Who does not look after the resources, though somebody should."""
-        found = (each for inference in self.inferences for each in find_absences(inference, self.leases, self.now))
-        return tuple(dict.fromkeys(found))
+        absences = (
+            absence for inference in self.inferences for absence in find_absences(inference, self.leases, self.now)
+        )
+        return tuple(dict.fromkeys(absences))
 
     def advice(self) -> tuple[Advice, ...]:
         """The meaning of the reasons of all resources, after who does not look after them."""
         advice = (
-            each
+            line
             for inference in self.inferences
-            for each in advise(
+            for line in advise(
                 inference, [pod for pod in self.facts.pods if pod.metadata.namespace == inference.metadata.namespace]
             )
         )
@@ -99,7 +101,7 @@ async def read_leases(client: Client) -> tuple[Lease, ...] | None:
         ]
     except Forbidden:
         return None
-    return tuple(lease for found in lists for lease in found)
+    return tuple(lease for leases in lists for lease in leases)
 
 
 async def _one(client: Client, name: str, namespace: str) -> dict[str, object]:

@@ -97,13 +97,13 @@ def split(context: click.Context, parameter: click.Parameter, values: Sequence[s
     """
     option = "/".join(parameter.opts)
     try:
-        found = tuple(path for value in values for path in next(csv.reader([value])) or [""])
+        paths = tuple(path for value in values for path in next(csv.reader([value])) or [""])
     except csv.Error as error:
         raise InputError(option, f"is no comma list of paths: {error}", "put such a path in double quotes") from None
-    if not all(found):
+    if not all(paths):
         raise InputError(option, "names an empty path", "give a file, a directory, or - for standard input")
-    times = context.meta.get(__name__, 0) + found.count(STDIN)
+    times = context.meta.get(__name__, 0) + paths.count(STDIN)
     if times > 1:
         raise InputError(option, "standard input is named twice, but can be read once", "put one of them in a file")
     context.meta[__name__] = times
-    return found
+    return paths

@@ -86,8 +86,8 @@ class RolloutState:
 def read_state(body: Body) -> RolloutState:
     """Read the state of a rollout from a resource's status."""
     status = body.get("status") or {}
-    found = {each["type"]: each for each in status.get("conditions") or ()}
-    progressing = found.get(names.PROGRESSING)
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    progressing = conditions.get(names.PROGRESSING)
     if progressing is None or status.get("observedGeneration") != body["metadata"]["generation"]:
         return RolloutState("the operator has not seen this spec yet")
     is_complete = progressing["status"] == "True" and progressing["reason"] == "Complete"
@@ -104,12 +104,12 @@ class NumberedRevision:
 
 def history_of(stored: Sequence[ControllerRevision]) -> list[NumberedRevision]:
     """The revisions that this release can read, the oldest first; of those that differ in scale alone there is one."""
-    found: dict[int, NumberedRevision] = {}
+    by_number: dict[int, NumberedRevision] = {}
     for item in sorted(stored, key=lambda item: item.revision):
         record = read_record(item.data)
         if record is not None:
-            found[item.shown_number] = NumberedRevision(item.shown_number, record.revision)
-    return sorted(found.values(), key=lambda revision: revision.number)
+            by_number[item.shown_number] = NumberedRevision(item.shown_number, record.revision)
+    return sorted(by_number.values(), key=lambda revision: revision.number)
 
 
 def former(body: Body, history: Sequence[NumberedRevision], number: int | None) -> NumberedRevision:
@@ -119,15 +119,15 @@ def former(body: Body, history: Sequence[NumberedRevision], number: int | None) 
         CommandError: there is none.
     """
     if number is not None:
-        chosen = next((each for each in history if each.number == number), None)
+        chosen = next((candidate for candidate in history if candidate.number == number), None)
         if chosen is None:
             raise CommandError(f"there is no revision {number}; see covey rollout history {body['metadata']['name']}")
         return chosen
     wanted = {role["name"]: role for role in body["spec"]["roles"]}
-    for each in reversed(history):
-        roles = {role["name"]: role for role in roles_of(body, each.revision)["roles"]}
+    for candidate in reversed(history):
+        roles = {role["name"]: role for role in roles_of(body, candidate.revision)["roles"]}
         if any(_differ(roles[name], wanted[name]) for name in wanted):
-            return each
+            return candidate
     raise CommandError("there is no earlier revision to go back to")
 
 

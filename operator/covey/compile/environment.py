@@ -75,8 +75,8 @@ def pod_environment(
     # Written later: the revision with an update in place, the domains with the pin.
     variables.append(_field("COVEY_REVISION", f"labels['{names.LABEL_REVISION}']"))
     return variables + [
-        _field(f"COVEY_DOMAIN_{variable_name(each)}", f"annotations['{names.TOPOLOGY_PREFIX}{each}']")
-        for each in levels
+        _field(f"COVEY_DOMAIN_{variable_name(level)}", f"annotations['{names.TOPOLOGY_PREFIX}{level}']")
+        for level in levels
     ]
 
 

@@ -219,8 +219,8 @@ class GroupCompiler:
         }
 
     def _preemption(self) -> Object:
-        said = self._spec.preemption
-        return said.model_dump(by_alias=True, exclude_none=True) if said is not None else {}
+        preemption = self._spec.preemption
+        return preemption.model_dump(by_alias=True, exclude_none=True) if preemption is not None else {}
 
     def _role_body(self, role: Role, *, composite: bool, least: int, desired: int) -> Object:
         constraints = _follow(role)

@@ -104,10 +104,10 @@ def hostname(slot: Slot) -> str:
 @lru_cache(_NAMES)
 def slot_of(name: str | None) -> Slot | None:
     """The place whose host name this is; None when it is none of ours."""
-    found = _HOSTNAME.fullmatch(name or "")
-    if found is None:
+    match = _HOSTNAME.fullmatch(name or "")
+    if match is None:
         return None
-    slot = Slot(int(found["unit"]), found["role"], int(found["replica"]), int(found["index"]))
+    slot = Slot(int(match["unit"]), match["role"], int(match["replica"]), int(match["index"]))
     return slot if hostname(slot) == name else None
 
 

@@ -66,7 +66,7 @@ class Interconnect:
         claim = {"name": self._claim, "resourceClaimTemplateName": template_name(name)}
         claims, containers = (
             spec.get("resourceClaims") or (),
-            [_with_claim(each, self._claim) for each in spec["containers"]],
+            [_with_claim(container, self._claim) for container in spec["containers"]],
         )
         return {**spec, "resourceClaims": [*claims, claim], "containers": containers}
 

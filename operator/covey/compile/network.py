@@ -99,8 +99,10 @@ def former_budget(owner: Owner, roles: Collection[str], *, narrow: bool) -> dict
 
 def is_narrow(spec: dict[str, Any]) -> bool:
     """Tell whether a former budget, as stored, leaves the pods alone that the namespace's budget selects."""
-    found = (spec.get("selector") or {}).get("matchExpressions") or ()
-    return any((each["key"], each["operator"]) == (names.LABEL_GANG, "DoesNotExist") for each in found)
+    expressions = (spec.get("selector") or {}).get("matchExpressions") or ()
+    return any(
+        (expression["key"], expression["operator"]) == (names.LABEL_GANG, "DoesNotExist") for expression in expressions
+    )
 
 
 def _budget(metadata: dict[str, Any], selector: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +151,7 @@ class Network:
     def services(self, layout: Layout) -> Iterator[Service]:
         """The headless Services, by which pods have their addresses."""
         replicas = tuple(layout.replicas())
-        by_role = {role for _, role, _, each in replicas if not (each.has_own_subdomain or each.gathered)}
+        by_role = {role for _, role, _, revision in replicas if not (revision.has_own_subdomain or revision.gathered)}
         gathered = {revision.hash: revision for *_, revision in replicas if revision.gathered}
         if gathered:
             body = self._headless(None, self._gathering, {})
@@ -179,10 +181,10 @@ class Network:
             revision: hash of the role's revision, as its pods carry it.
             whole: hash of the resource's revision.
         """
-        found = next(each for each in self._spec.roles if each.name == role)
+        role_spec = next(role_spec for role_spec in self._spec.roles if role_spec.name == role)
         selected = {names.LABEL_REVISION: revision}
         name = self._service_name(role, whole)
-        body = self._service(found, name, selected, {**selected, **_serving(found)}, clusterIP="None")
+        body = self._service(role_spec, name, selected, {**selected, **_serving(role_spec)}, clusterIP="None")
         body["metadata"]["labels"][names.LABEL_WHOLE_REVISION] = whole
         return body
 
@@ -229,7 +231,7 @@ def _container_ports(revisions: Iterable[RoleRevision]) -> list[dict[str, Any]]:
 
     What is no port is left out: the API server refuses the pod.
     """
-    found: set[tuple[int, str]] = set()
+    numbered: set[tuple[int, str]] = set()
     for revision in revisions:
         for index in range(min(revision.size, 2)):
             spec = revision.template_of(index)["spec"]
@@ -240,10 +242,10 @@ def _container_ports(revisions: Iterable[RoleRevision]) -> list[dict[str, Any]]:
                         (port.get("containerPort"), port.get("protocol")) if isinstance(port, Mapping) else (0, "")
                     )
                     if isinstance(number, int) and 0 < number < 2**16 and protocol in {None, *_PROTOCOLS}:
-                        found.add((number, protocol or "TCP"))
+                        numbered.add((number, protocol or "TCP"))
     return [
         {"name": f"{protocol.lower()}-{number}", "port": number, "targetPort": number, "protocol": protocol}
-        for number, protocol in sorted(found)[:_MOST_PORTS]
+        for number, protocol in sorted(numbered)[:_MOST_PORTS]
     ]
 
 

@@ -97,8 +97,8 @@ class Past:
             ANNOTATION_FAILURES: self.failures,
             ANNOTATION_UNIT_RESTARTS: self.unit,
         }
-        found = {key: str(count) for key, count in counts.items() if count}
-        return found | ({ANNOTATION_FAILED_AT: core.rfc3339(self.failed_at)} if self.failures else {})
+        annotations = {key: str(count) for key, count in counts.items() if count}
+        return annotations | ({ANNOTATION_FAILED_AT: core.rfc3339(self.failed_at)} if self.failures else {})
 
     def merge(self, other: Past | None) -> Past:
         """Merge two pasts: the one with more restarts, ``other`` if equal, with the higher count of unit restarts."""
@@ -206,9 +206,9 @@ class PodFactory:
 
     def without_protection(self) -> PodFactory:
         """A copy of the factory, for pods that the budget of their namespace does not select yet."""
-        found = copy.copy(self)
-        found._protected = frozenset()  # noqa: SLF001 - its own copy
-        return found
+        factory = copy.copy(self)
+        factory._protected = frozenset()  # noqa: SLF001 - its own copy
+        return factory
 
     def revision_of(self, slot: Slot) -> RoleRevision:
         """The revision that the pod of a slot is made from."""
@@ -240,13 +240,13 @@ class PodFactory:
         """LeaderWorkerSet's labels of a slot's pod, asked for or not."""
         return leader_worker_set_labels(self._owner, slot, self.revision_of(slot), alone=len(self._roles) == 1)
 
-    def llmd_labels(self, role: str, found: Mapping[str, str]) -> Mapping[str, str | None]:
+    def llmd_labels(self, role: str, labels: Mapping[str, str]) -> Mapping[str, str | None]:
         """llm-d's label on a pod of a role that has these labels: none while it drains."""
         capability = self._roles[role].capability if role in self._roles else None
         if self._spec.compat.llmd is not LlmdLabels.ALWAYS or capability is None:
             return {}
-        kept = found.get(names.LABEL_LLMD_ROLE) if capability is Serves.BOTH else None
-        draining = names.LABEL_DRAINING in found
+        kept = labels.get(names.LABEL_LLMD_ROLE) if capability is Serves.BOTH else None
+        draining = names.LABEL_DRAINING in labels
         return {names.LABEL_LLMD_ROLE: None if draining else kept or LLMD_ROLES[capability]}
 
     def router_annotations(self, role: str) -> Mapping[str, str]:
@@ -300,7 +300,7 @@ class PodFactory:
 
     def _pairing(self, role: str, revision: RoleRevision) -> Mapping[str, str]:
         """The pairing of a new pod of the revision in force; of others a rollout knows more (``told``)."""
-        serving = [each.name for each in self._spec.roles if each.capability is not None]
+        serving = [other.name for other in self._spec.roles if other.capability is not None]
         if role not in serving or self._revision.roles[role].hash != revision.hash:
             return {}
         return {names.LABEL_PAIRING: self._revision.pairing(serving)}
@@ -391,8 +391,8 @@ def shunning(affinity: Mapping[str, Any] | None, nodes: Collection[str]) -> dict
     """
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(nodes)]
     wish = {"weight": 100, "preference": {"matchFields": fields}}
-    found = dict(affinity or {})
-    node_affinity = dict(found.get("nodeAffinity") or {})
+    amended = dict(affinity or {})
+    node_affinity = dict(amended.get("nodeAffinity") or {})
     wishes = node_affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     node_affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [*wishes, wish]
-    return {**found, "nodeAffinity": node_affinity}
+    return {**amended, "nodeAffinity": node_affinity}

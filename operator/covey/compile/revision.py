@@ -121,12 +121,16 @@ class Revision:
             stays: roles whose pods may become ones of this revision, and keep the addresses of those before them.
         """
         given = tuple(earlier)
-        whole = next((each for each in given if each.is_same(self)), None)
+        whole = next((revision for revision in given if revision.is_same(self)), None)
         if whole is not None:
             return whole
         roles = {
             name: next(
-                (each.roles[name] for each in given if name in each.roles and role.is_same(each.roles[name])),
+                (
+                    revision.roles[name]
+                    for revision in given
+                    if name in revision.roles and role.is_same(revision.roles[name])
+                ),
                 _as_before(role, name, given) if name in stays else role,
             )
             for name, role in self.roles.items()
@@ -145,7 +149,7 @@ class Revision:
 
 def _as_before(role: RoleRevision, name: str, earlier: Iterable[Revision]) -> RoleRevision:
     """A role with the addresses that its newest revision has."""
-    former = next((each.roles[name] for each in earlier if name in each.roles), role)
+    former = next((revision.roles[name] for revision in earlier if name in revision.roles), role)
     return replace(role, gathered=former.gathered)
 
 
@@ -203,8 +207,8 @@ class UnitCount:
     @property
     def lacking(self) -> Mapping[str, tuple[int, int]]:
         """The roles that have too few: their replicas and their minimum."""
-        found = ((name, self.counts.get(name, 0), least) for name, least in self.minimums.items())
-        return {name: (count, least) for name, count, least in found if count < least}
+        counts = ((name, self.counts.get(name, 0), least) for name, least in self.minimums.items())
+        return {name: (count, least) for name, count, least in counts if count < least}
 
     def __str__(self) -> str:
         """``prefill 1/2, decode 0/1``: the roles that have too few."""
@@ -243,12 +247,12 @@ class Scale:
             name: dict(zip(numbers, shares(total, len(numbers), self.roles[name].minimum), strict=True))
             for name, total in self.totals.items()
         }
-        found = {
+        by_unit = {
             unit: {**self.roles}
-            | {name: replace(self.roles[name], replicas=each[unit]) for name, each in spread.items()}
+            | {name: replace(self.roles[name], replicas=counts[unit]) for name, counts in spread.items()}
             for unit in (numbers if spread else ())
         }
-        return replace(self, shares=found)
+        return replace(self, shares=by_unit)
 
     def unit(self, unit: int) -> Mapping[str, RoleCount]:
         """Replicas and minimum of each role of one unit."""
@@ -262,13 +266,13 @@ class Scale:
         """Replicas of a role that all units shall have together."""
         if role not in self.totals:
             return self.roles[role].replicas * self.units
-        return sum(each[role].replicas for each in self.shares.values())
+        return sum(share[role].replicas for share in self.shares.values())
 
 
 def shares(total: int, units: int, minimum: int) -> list[int]:
     """Replicas of each unit: as even as can be, none below its minimum, the greater ones first."""
-    each, rest = divmod(max(total, minimum * units), units) if units else (0, 0)
-    return [each + (rank < rest) for rank in range(units)]
+    share, rest = divmod(max(total, minimum * units), units) if units else (0, 0)
+    return [share + (rank < rest) for rank in range(units)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +292,7 @@ class Layout:
         """Units and replicas by number, all of one revision."""
         return cls(
             {
-                unit: {role: dict.fromkeys(found, revision.roles[role]) for role, found in roles.items()}
+                unit: {role: dict.fromkeys(numbers, revision.roles[role]) for role, numbers in roles.items()}
                 for unit, roles in numbers.items()
             }
         )

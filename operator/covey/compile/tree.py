@@ -37,10 +37,10 @@ class Tree:
     @cached_property
     def replicas(self) -> Mapping[ReplicaKey, tuple[Slot, ...]]:
         """The places of each replica, by its unit, role and number."""
-        found: dict[ReplicaKey, list[Slot]] = {}
+        slots_of: dict[ReplicaKey, list[Slot]] = {}
         for slot in self.slots:
-            found.setdefault(slot[:3], []).append(slot)
-        return {replica: tuple(slots) for replica, slots in found.items()}
+            slots_of.setdefault(slot[:3], []).append(slot)
+        return {replica: tuple(slots) for replica, slots in slots_of.items()}
 
     def objects(self) -> Iterator[Object]:
         """All objects in creation order, pods under names without suffix: for printing, not for creating."""
@@ -73,7 +73,7 @@ def compile_inference(
     owner = Owner(metadata.namespace, metadata.name, metadata.uid)
     revision = Revision.of(spec) if revision is None else revision
     layout = Layout.fresh(Scale.of(spec), revision) if layout is None else layout
-    told = dict.fromkeys((*(STANDARD_LEVELS if levels is None else levels), *levels_named(spec)))
+    level_names = dict.fromkeys((*(STANDARD_LEVELS if levels is None else levels), *levels_named(spec)))
     compiled = groups(owner, spec, revision)
     # A suspended resource gives up its place in the queue, which is the age of its groups, and needs no addresses.
     # Without units it keeps both.
@@ -81,7 +81,7 @@ def compile_inference(
     services = () if spec.suspend else tuple(network.services(layout))
     published = () if spec.suspend else tuple(network.cluster_ip_services())
     budgets = (namespace_budget(owner.namespace),) if needs_budget(spec) else ()
-    pods = PodFactory(owner, spec, revision, layout, compiled, tuple(told))
+    pods = PodFactory(owner, spec, revision, layout, compiled, tuple(level_names))
     domains = (Level("domains", tuple(pods.interconnect.domains(layout))),) if pods.interconnect else ()
     return Tree(
         owner,

@@ -58,7 +58,7 @@ def convert(document: Mapping[str, Any], levels: Levels | None = None) -> Conver
     kind = str(document.get("kind", ""))
     source = _SOURCES[group, kind]
     if version not in source.versions:
-        known = " or ".join(f"{group}/{each}" for each in source.versions)
+        known = " or ".join(f"{group}/{release}" for release in source.versions)
         raise ConversionError("apiVersion", f"is {version} of {kind}, which is not understood", f"give it as {known}")
     fields = Fields(document)
     draft = Draft(levels or Levels())

@@ -146,11 +146,11 @@ class Draft:
 
     def level_of(self, path: str, key: str) -> str | None:
         """The level of a node label's key; a remark where there is none."""
-        found = self.levels.by_key.get(key)
-        if found is None:
+        level = self.levels.by_key.get(key)
+        if level is None:
             what = f"the node label {key} is in no level of a known topology; the constraint is left out"
             self.remark(path, what, "give a ClusterTopology that has it with --topology")
-        return found
+        return level
 
     def domain(self, path: str, name: str) -> str | None:
         """The level of a name that an administrator gave; the name itself, where a level may be called so."""
@@ -172,9 +172,9 @@ class Draft:
     def constrain(self, target: Object, required: str | None, preferred: str | None) -> None:
         """Set ``topology`` of a role or of the spec; a preferred level that is required too adds nothing."""
         wanted = {"required": required, "preferred": preferred if preferred != required else None}
-        found = {key: value for key, value in wanted.items() if value}
-        if found:
-            target.setdefault("topology", {}).update(found)
+        kept = {key: value for key, value in wanted.items() if value}
+        if kept:
+            target.setdefault("topology", {}).update(kept)
 
     def together(self, path: str, roles: Sequence[Object], level: str, mode: str) -> None:
         """All pods of some roles in one domain, whatever their number."""
@@ -231,8 +231,8 @@ class Draft:
         _set_path(spec if role is None else probe, wish.keys, wish.value)
         where = ".".join(wish.keys)
         where = f"spec.{where}" if role is None else f"{where} of role {role['name']}"
-        said = f"it would be {str(wish.value).lower() if wish.value is True else wish.value}"
-        said = said if isinstance(wish.value, (str, int)) else ""
+        detail = f"it would be {str(wish.value).lower() if wish.value is True else wish.value}"
+        detail = detail if isinstance(wish.value, (str, int)) else ""
         try:
             refused = unsupported_fields(DisaggregatedInferenceSpec.model_validate_json(json.dumps(spec), strict=True))
         except ValidationError as error:
@@ -240,7 +240,7 @@ class Draft:
             self.remark(wish.source, f"stands for {where}, which it cannot be ({problem}); left out")
             return
         if refused:
-            self.remark(wish.source, f"stands for {where}, which this release does not support yet; left out", said)
+            self.remark(wish.source, f"stands for {where}, which this release does not support yet; left out", detail)
         else:
             _set_path(self.spec if wish.role is None else wish.role, wish.keys, wish.value)
 
@@ -259,7 +259,7 @@ def _role_name(name: str, taken: set[str]) -> str:
     """A name that a role may have: ``VllmDecodeWorker`` → ``vllm-decode-worker``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
     plain = re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "role"
-    return next(each for each in _shorten(plain) if each not in taken)
+    return next(candidate for candidate in _shorten(plain) if candidate not in taken)
 
 
 def _shorten(plain: str) -> Iterator[str]:

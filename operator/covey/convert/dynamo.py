@@ -35,7 +35,7 @@ class Shared:
 
     def settle(self, draft: Draft) -> None:
         """Read the variables, and say which claims have to be made by hand."""
-        self.env = [_whole(each) for each in self.variables]
+        self.env = [_whole(variable) for variable in self.variables]
         for claim in self.claims:
             claim.take("name")
             claim.settle("create", False)  # noqa: FBT003 - a value of the field
@@ -70,7 +70,7 @@ def service_template(source: Fields, shared: Shared, draft: Draft) -> Template:
     extra = source.child("extraPodSpec")
     main = _container(source, extra.mapping("mainContainer"))
     given = {key: extra.take(key) for key in extra.rest()}
-    others = [each for each in items(given, "containers") if name_of(each) != _MAIN]
+    others = [container for container in items(given, "containers") if name_of(container) != _MAIN]
     template: Template = {"spec": {**plain_spec(given, extra.path, draft), "containers": [main, *others]}}
     more = source.child("extraPodMetadata")
     for key in ("labels", "annotations"):
@@ -86,22 +86,22 @@ def service_template(source: Fields, shared: Shared, draft: Draft) -> Template:
 
 def _container(source: Fields, given: Mapping[str, Any]) -> Object:
     """The container main, from its own fields and those of the service."""
-    found: Object = {"name": _MAIN, **given}
+    container: Object = {"name": _MAIN, **given}
     if resources := _resources(source.child("resources")):
-        found["resources"] = _both(found.get("resources"), resources)
-    if env := [_whole(each) for each in source.each("envs")]:
-        found["env"] = _join_variables(items(found, "env"), env)
+        container["resources"] = _both(container.get("resources"), resources)
+    if env := [_whole(variable) for variable in source.each("envs")]:
+        container["env"] = _join_variables(items(container, "env"), env)
     if secret := source.text("envFromSecret"):
-        found["envFrom"] = [*items(found, "envFrom"), {"secretRef": {"name": secret}}]
+        container["envFrom"] = [*items(container, "envFrom"), {"secretRef": {"name": secret}}]
     for key in _OF_CONTAINER:
         if key in source:
-            found[key] = source.take(key)
-    return found
+            container[key] = source.take(key)
+    return container
 
 
 def _resources(source: Fields) -> Object:
     """``gpu`` and ``custom`` under the names that Kubernetes has for them."""
-    found: Object = {}
+    resources: Object = {}
     for key in ("requests", "limits"):
         given = source.child(key)
         amounts = {name: given.text(name) for name in ("cpu", "memory") if name in given}
@@ -110,10 +110,10 @@ def _resources(source: Fields) -> Object:
             amounts[device] = gpus
         amounts |= given.strings("custom")
         if amounts:
-            found[key] = amounts
+            resources[key] = amounts
     if "claims" in source:
-        found["claims"] = source.take("claims")
-    return found
+        resources["claims"] = source.take("claims")
+    return resources
 
 
 def _both(own: Any, more: Any) -> Any:
@@ -145,7 +145,7 @@ def _with_memory(template: Template, size: Any) -> Template:
 def _mount(template: Template, volume: Object, path: str) -> Template:
     """A template with a volume, mounted in the container main."""
     volumes = items(template["spec"], "volumes")
-    if all(name_of(each) != volume["name"] for each in volumes):
+    if all(name_of(other) != volume["name"] for other in volumes):
         volumes = [*volumes, volume]
     template = {**template, "spec": {**template["spec"], "volumes": volumes}}
     return _main(template, mounts=[{"name": volume["name"], "mountPath": path}])
@@ -157,21 +157,21 @@ def _main(template: Template, *, env: Sequence[Object] = (), mounts: Sequence[Ob
     def change(container: Any) -> Any:
         if name_of(container) != _MAIN:
             return container
-        found = dict(container)
+        changed = dict(container)
         if env:
-            found["env"] = _join_variables(env, items(container, "env"))
+            changed["env"] = _join_variables(env, items(container, "env"))
         if mounts:
-            found["volumeMounts"] = [*items(container, "volumeMounts"), *mounts]
-        return found
+            changed["volumeMounts"] = [*items(container, "volumeMounts"), *mounts]
+        return changed
 
-    containers = [change(each) for each in items(template["spec"], "containers")]
+    containers = [change(container) for container in items(template["spec"], "containers")]
     return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
 def _join_variables(first: Sequence[Any], then: Sequence[Any]) -> list[Any]:
     """Two lists of variables; of two of one name the later one counts."""
     names = set(map(name_of, then))
-    return [*(each for each in first if name_of(each) not in names), *then]
+    return [*(variable for variable in first if name_of(variable) not in names), *then]
 
 
 def _whole(source: Fields) -> Object:

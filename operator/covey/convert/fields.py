@@ -99,34 +99,34 @@ def apply_merge(base: Mapping[str, Any], patch: Any, path: str) -> dict[str, Any
     directive = patch.get(_PATCH)
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != _PATCH}
-    found = dict(base)
+    merged = dict(base)
     for key, value in patch.items():
         below = f"{path}.{key}"
         if str(key).startswith("$"):
             raise ConversionError(below, "is a directive that is not known", "write the merged template instead")
         if value is None:
-            found.pop(key, None)
+            merged.pop(key, None)
         elif isinstance(value, Mapping):
-            old = found.get(key)
-            found[key] = apply_merge(old if isinstance(old, Mapping) else {}, value, below)
+            old = merged.get(key)
+            merged[key] = apply_merge(old if isinstance(old, Mapping) else {}, value, below)
         elif isinstance(value, list) and key in _KEYS:
-            old = found.get(key)
-            found[key] = _list(old if isinstance(old, list) else [], value, _KEYS[key], below)
+            old = merged.get(key)
+            merged[key] = _list(old if isinstance(old, list) else [], value, _KEYS[key], below)
         else:
-            found[key] = value
-    return found
+            merged[key] = value
+    return merged
 
 
 def _list(base: Sequence[Any], patch: Sequence[Any], name: str, path: str) -> list[Any]:
-    found: dict[Any, Any] = {_item_name(item, name, path): item for item in base}
+    merged: dict[Any, Any] = {_item_name(item, name, path): item for item in base}
     for number, item in enumerate(patch):
         below = f"{path}[{number}]"
         which = _item_name(item, name, below)
         if item.get(_PATCH) == "delete":
-            found.pop(which, None)
+            merged.pop(which, None)
         else:
-            found[which] = apply_merge(found.get(which, {}), item, below)
-    return list(found.values())
+            merged[which] = apply_merge(merged.get(which, {}), item, below)
+    return list(merged.values())
 
 
 def _item_name(item: Any, name: str, path: str) -> Any:
@@ -179,12 +179,12 @@ class Fields:
 
     def number(self, key: str, default: int) -> int:
         """Take an integer of at least 0."""
-        found = self._read_typed(key, int, "a number", default)
-        if isinstance(found, bool):
+        number = self._read_typed(key, int, "a number", default)
+        if isinstance(number, bool):
             raise ConversionError(self.at(key), "is not a number", _WRITE)
-        if found < 0:
-            raise ConversionError(self.at(key), f"is {found}", "use 0 or more")
-        return found
+        if number < 0:
+            raise ConversionError(self.at(key), f"is {number}", "use 0 or more")
+        return number
 
     def flag(self, key: str) -> bool:
         """Take a boolean, false where it is absent."""
@@ -196,18 +196,18 @@ class Fields:
 
     def texts(self, key: str) -> list[str]:
         """Take a list of strings."""
-        found = self._read_typed(key, list, "a list", [])
-        if not all(isinstance(each, str) for each in found):
+        texts = self._read_typed(key, list, "a list", [])
+        if not all(isinstance(text, str) for text in texts):
             raise ConversionError(self.at(key), "is not a list of strings", _WRITE)
-        return list(found)
+        return list(texts)
 
     def strings(self, key: str) -> dict[str, str]:
         """Take a mapping of strings, as labels are."""
-        found = self._read_typed(key, dict, "an object", {})
-        for name, value in found.items():
+        pairs = self._read_typed(key, dict, "an object", {})
+        for name, value in pairs.items():
             if not isinstance(value, str):
                 raise ConversionError(f"{self.at(key)}[{name}]", "is not a string", "put it in quotes")
-        return dict(found)
+        return dict(pairs)
 
     def child(self, key: str) -> Fields:
         """An object below this one, empty where it is absent."""
@@ -218,10 +218,10 @@ class Fields:
     def each(self, key: str) -> list[Fields]:
         """The objects of a list."""
         if key not in self._below:
-            found = self._content.get(key, [])
-            if not isinstance(found, list):
+            entries = self._content.get(key, [])
+            if not isinstance(entries, list):
                 raise ConversionError(self.at(key), "is not a list", _WRITE)
-            self._below[key] = [Fields(item, f"{self.at(key)}[{index}]") for index, item in enumerate(found)]
+            self._below[key] = [Fields(item, f"{self.at(key)}[{index}]") for index, item in enumerate(entries)]
         return self._below[key]
 
     def children_by_name(self, key: str) -> dict[str, Fields]:
@@ -239,23 +239,23 @@ class Fields:
 
         An unknown value is left for the remarks.
         """
-        found = self._content.get(key)
-        if not isinstance(found, str) or found not in meanings:
+        word = self._content.get(key)
+        if not isinstance(word, str) or word not in meanings:
             return ""
         self._taken.add(key)
-        return meanings[found]
+        return meanings[word]
 
     def left(self) -> Iterator[str]:
         """Paths of everything that nobody has taken, at any depth."""
         for key in self._content:
-            for each in self._below.get(key, ()):
-                yield from each.left()
+            for fields in self._below.get(key, ()):
+                yield from fields.left()
         yield from map(self.at, self.rest())
 
     def _read_typed(self, key: str, kind: type[T], what: str, default: T) -> T:
-        found = self.take(key)
-        if found is None:
+        content = self.take(key)
+        if content is None:
             return default
-        if not isinstance(found, kind):
+        if not isinstance(content, kind):
             raise ConversionError(self.at(key), f"is not {what}", _WRITE)
-        return found
+        return content

@@ -27,7 +27,7 @@ from covey.convert.templates import (
 )
 
 GROUP: Final = "grove.io"
-_STARTUPS: Final = {f"CliqueStartupType{each}": each for each in ("AnyOrder", "InOrder", "Explicit")}
+_STARTUPS: Final = {f"CliqueStartupType{order}": order for order in ("AnyOrder", "InOrder", "Explicit")}
 _VARIABLES: Final = {"GROVE_PCS_INDEX": "$(COVEY_UNIT)"}
 _IN_GROUP: Final = {**_VARIABLES, "GROVE_PCSG_INDEX": "$(COVEY_REPLICA)"}
 
@@ -63,7 +63,7 @@ def convert(document: Fields, draft: Draft) -> None:
     draft.constrain(draft.spec, required, preferred)
     groups = template.each("podCliqueScalingGroups")
     members = {name for group in groups for name in group.texts("cliqueNames")}
-    cliques = [_clique(each, draft) for each in template.each("cliques")]
+    cliques = [_clique(clique, draft) for clique in template.each("cliques")]
     by_name = {clique.name: clique for clique in cliques}
     roles = _Roles()
     for clique in cliques:
@@ -136,19 +136,19 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], roles: _Roles, draft:
     inner = [cliques[name] for name in names]
     replicas = source.number("replicas", 1)
     minimum = min(source.number("minAvailable", 1), replicas)
-    parts = [PodPart(each.name, each.replicas, _pods(each, _IN_GROUP, draft)) for each in inner]
+    parts = [PodPart(clique.name, clique.replicas, _pods(clique, _IN_GROUP, draft)) for clique in inner]
     try:
-        found = replica_of(source.at("cliqueNames"), parts)
+        replica = replica_of(source.at("cliqueNames"), parts)
     except ConversionError:
         if minimum < replicas or (replicas > 1 and "topologyConstraint" in source):
             raise
         roles.of.update(_roles_of_cliques(source, inner, replicas, draft))
         return
-    roles.leaders.add(found.leader)
-    if found.leader and found.leader != names[0]:
-        draft.remark(source.at("cliqueNames"), f"{found.leader} is pod 0 of a replica, the leader")
+    roles.leaders.add(replica.leader)
+    if replica.leader and replica.leader != names[0]:
+        draft.remark(source.at("cliqueNames"), f"{replica.leader} is pod 0 of a replica, the leader")
     role = draft.add_role(
-        source.at("name"), source.text("name"), replicas=replicas, minReplicas=minimum, **found.fields()
+        source.at("name"), source.text("name"), replicas=replicas, minReplicas=minimum, **replica.fields()
     )
     required, preferred = _domains(source.child("topologyConstraint"), draft)
     draft.constrain(role, required, preferred)

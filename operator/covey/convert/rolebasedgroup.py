@@ -79,7 +79,7 @@ def _exclusive(annotations: Fields, draft: Draft) -> None:
 
 
 def _shared_templates(spec: Fields) -> dict[str, Fields]:
-    return {each.text("name"): each for each in spec.each("roleTemplates")}
+    return {shared.text("name"): shared for shared in spec.each("roleTemplates")}
 
 
 def _role(source: Fields, shared: Mapping[str, Fields], draft: Draft, *, whole: bool) -> Object:
@@ -128,11 +128,11 @@ def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Repl
     pattern = source.child(given[0])
     if given[0] == "customComponentsPattern":
         components = pattern.each("components")
-        parts = [_component(each, draft) for each in components]
-        found = replica_of(pattern.at("components"), parts)
-        if found.leader and components[0].text("name") != found.leader:
-            draft.remark(pattern.at("components"), f"{found.leader} is pod 0 of a replica, the leader")
-        return found
+        parts = [_component(component, draft) for component in components]
+        replica = replica_of(pattern.at("components"), parts)
+        if replica.leader and components[0].text("name") != replica.leader:
+            draft.remark(pattern.at("components"), f"{replica.leader} is pod 0 of a replica, the leader")
+        return replica
     if given[0] == "standalonePattern":
         return ReplicaTemplate(1, _template(pattern, shared, _VARIABLES, draft))
     template = _template(pattern, shared, _WITH_LEADER, draft)

@@ -89,17 +89,17 @@ def template_of(source: Fields, draft: Draft, *, spec: str = "spec") -> Template
     Raises:
         ConversionError: there is no pod spec.
     """
-    found: Template = {}
+    kept_template: Template = {}
     metadata = source.child("metadata")
     metadata.take("creationTimestamp")  # null, or of no meaning in a template
     for key in ("labels", "annotations"):
         if kept := _not_ours(draft, metadata.at(key), metadata.strings(key)):
-            found.setdefault("metadata", {})[key] = kept
+            kept_template.setdefault("metadata", {})[key] = kept
     path = source.at(spec)
     given = source.take(spec)
     if given is None:
         raise ConversionError(path, "is missing", "give the pod's spec, as in a Deployment")
-    return {**found, "spec": plain_spec(given, path, draft)}
+    return {**kept_template, "spec": plain_spec(given, path, draft)}
 
 
 def plain_spec(given: Any, path: str, draft: Draft) -> dict[str, Any]:
@@ -125,14 +125,14 @@ def _not_ours(draft: Draft, path: str, given: Mapping[str, str]) -> dict[str, st
 
 def items(holder: Any, key: str) -> list[Any]:
     """A list of a template that nobody has checked yet; empty where it is none."""
-    found = holder.get(key) if isinstance(holder, Mapping) else None
-    return list(found) if isinstance(found, list) else []
+    content = holder.get(key) if isinstance(holder, Mapping) else None
+    return list(content) if isinstance(content, list) else []
 
 
 def name_of(item: Any) -> Any:
     """The name of an item of such a list; None where it has none."""
-    found = item.get("name") if isinstance(item, Mapping) else None
-    return found if isinstance(found, str) else None
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def add_labels(template: Template, key: str, values: Mapping[str, str]) -> Template:
@@ -179,7 +179,9 @@ def remark_on(draft: Draft, template: Template, path: str, pattern: str, what: s
         instead: what to do.
     """
     spec = template["spec"]
-    own = {name_of(each) for key in _CONTAINERS for holder in items(spec, key) for each in items(holder, "env")}
+    own = {
+        name_of(container) for key in _CONTAINERS for holder in items(spec, key) for container in items(holder, "env")
+    }
     for name in sorted({name for text in _texts(template) for name in re.findall(pattern, text)} - own):
         draft.remark(path, f"{name} {what}", instead)
 

@@ -148,11 +148,11 @@ def _choose(files: Sequence[Path], context: str | None) -> _Chosen:
         name = context or content.get("current-context")
         if not name:
             raise ConfigurationError("no current context; name one, or run kubectl config use-context")
-        found = _find(content["contexts"], "context", name)
-        if found is None:
-            known = ", ".join(sorted(str(each["name"]) for each in content["contexts"])) or "none"
+        entry = _find(content["contexts"], "context", name)
+        if entry is None:
+            known = ", ".join(sorted(str(context["name"]) for context in content["contexts"])) or "none"
             raise ConfigurationError(f"there is no context {name}; there is {known}")
-        chosen = found[0]
+        chosen = entry[0]
         cluster = _find(content["clusters"], "cluster", chosen.get("cluster", ""))
         if cluster is None:
             raise ConfigurationError(f"context {name} names cluster {chosen.get('cluster')}, which is not there")
@@ -166,11 +166,11 @@ def _choose(files: Sequence[Path], context: str | None) -> _Chosen:
 
 def _find(entries: Sequence[Any], kind: str, name: str) -> tuple[Entry, Path] | None:
     """An entry by its name, and the file that it is written in."""
-    found = next((each for each in entries if each["name"] == name), None)
-    if found is None:
+    entry = next((candidate for candidate in entries if candidate["name"] == name), None)
+    if entry is None:
         return None
-    file = Path(found.path).absolute()
-    return guards.anchor_paths(guards.without_nulls(found.value.get(kind) or {}), file.parent), file
+    file = Path(entry.path).absolute()
+    return guards.anchor_paths(guards.without_nulls(entry.value.get(kind) or {}), file.parent), file
 
 
 async def _connection(files: Sequence[Path], chosen: _Chosen) -> Connection:
@@ -226,7 +226,9 @@ def _cluster_info(cluster: Entry) -> Entry:
     authority = cluster.get("certificate-authority-data")
     if not authority and "certificate-authority" in cluster:
         authority = base64.b64encode(Path(cluster["certificate-authority"]).read_bytes()).decode()
-    extension: Entry = next((each for each in cluster.get("extensions", ()) if each.get("name") == _FOR_PLUGINS), {})
+    extension: Entry = next(
+        (extension for extension in cluster.get("extensions", ()) if extension.get("name") == _FOR_PLUGINS), {}
+    )
     info = {
         "server": cluster["server"],
         "tls-server-name": cluster.get("tls-server-name"),

@@ -97,10 +97,10 @@ def existing_files() -> list[Path]:
     # Unlike Path.expanduser this leaves the path alone for a user without a home, as in a container.
     usual = os.path.expanduser("~/.kube/config")  # noqa: PTH111
     files = [Path(name) for name in named.split(os.pathsep) if name] or [Path(usual)]
-    found = [file for file in files if file.is_file()]
-    if named and not found:
+    existing = [file for file in files if file.is_file()]
+    if named and not existing:
         raise ConfigurationError(f"$KUBECONFIG names no file that exists: {named}")
-    return found
+    return existing
 
 
 class Merger(KubeConfigMerger):
@@ -150,11 +150,11 @@ def anchor_paths(entry: Entry, folder: Path) -> Entry:
     directory:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L395
     """
-    found = entry | {key: str(folder / entry[key]) for key in _PATHS if key in entry}
-    command = found.get("exec", {}).get("command", "")
+    anchored = entry | {key: str(folder / entry[key]) for key in _PATHS if key in entry}
+    command = anchored.get("exec", {}).get("command", "")
     if os.sep in command:
-        found["exec"] = {**found["exec"], "command": str(folder / command)}
-    return found
+        anchored["exec"] = {**anchored["exec"], "command": str(folder / command)}
+    return anchored
 
 
 def first_credential(user: Entry) -> Entry:
@@ -246,9 +246,9 @@ def take_inline_certificate(user: Entry) -> tuple[Entry, dict[str, bytes]]:
     The client writes them below the system's folder for temporary files and leaves them there until the process ends:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L55
     """
-    said = {part: f"{part}-data" for part in ("client-certificate", "client-key") if f"{part}-data" in user}
-    contents = {part: base64.b64decode(user[key], validate=True) for part, key in said.items()}
-    return {key: value for key, value in user.items() if key not in said.values()}, contents
+    inline = {part: f"{part}-data" for part in ("client-certificate", "client-key") if f"{part}-data" in user}
+    contents = {part: base64.b64decode(user[key], validate=True) for part, key in inline.items()}
+    return {key: value for key, value in user.items() if key not in inline.values()}, contents
 
 
 @contextmanager

@@ -289,17 +289,17 @@ def expose(copies: Iterable[Exposed]) -> None:
     Args:
         copies: all of the process; several of one resource, for several namespaces, are shown as one.
     """
-    found: dict[str, list[Exposed]] = {}
-    for each in copies:
-        found.setdefault(each.resource, []).append(each)
-    for resource, same in found.items():
+    by_resource: dict[str, list[Exposed]] = {}
+    for copied in copies:
+        by_resource.setdefault(copied.resource, []).append(copied)
+    for resource, same in by_resource.items():
         metrics.CACHE_OBJECTS.labels(resource).set_function(partial(_count_objects, same))
         metrics.WATCH_SILENCE.labels(resource).set_function(partial(_longest_silence, same))
 
 
 def _count_objects(copies: Sequence[Exposed]) -> float:
-    return sum(len(each.store) for each in copies)
+    return sum(len(copied.store) for copied in copies)
 
 
 def _longest_silence(copies: Sequence[Exposed]) -> float:
-    return max(each.silence for each in copies)
+    return max(copied.silence for copied in copies)

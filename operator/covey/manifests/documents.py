@@ -99,14 +99,14 @@ def read_documents(paths: Iterable[str], *, may_be_empty: bool = False, recursiv
             ``may_be_empty``) a path holds nothing.
     """
     for path in paths:
-        found = False
+        has_objects = False
         for file in files_of(path, recursive=recursive):
             for number, content in enumerate(_parse(file, _text(file)), 1):
                 if content is None:
                     continue  # an empty document, as `---` at the end of a file makes it
-                found = True
+                has_objects = True
                 yield from _objects(ManifestPath(file, number), content)
-        if not found and not may_be_empty:
+        if not has_objects and not may_be_empty:
             raise InputError(ManifestPath(path), "holds no document", "give a file with at least one Kubernetes object")
 
 
@@ -123,13 +123,13 @@ def read_pasted(text: str, name: str) -> list[Document]:
     Raises:
         InputError: as for ``read_documents``.
     """
-    found: list[Document] = []
+    documents: list[Document] = []
     for number, content in enumerate(_parse(name, text, check=_check_tame), 1):
         if content is not None:
-            found += _objects(ManifestPath(name, number), content)
-    if not found:
+            documents += _objects(ManifestPath(name, number), content)
+    if not documents:
         raise InputError(ManifestPath(name), "holds no document", "give at least one Kubernetes object")
-    return found
+    return documents
 
 
 def read_plain(file: str) -> dict[str, Any]:
@@ -250,18 +250,18 @@ class _NotFiniteError(ValueError):
 
 
 def _number(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):
+    number = float(text)
+    if not math.isfinite(number):
         raise _NotFiniteError(text)
-    return found
+    return number
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         keys = [key for key, _ in pairs]
         raise _TwiceError(next(key for key in keys if keys.count(key) > 1))
-    return found
+    return mapping
 
 
 _JSON: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)

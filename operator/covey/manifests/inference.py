@@ -53,11 +53,13 @@ def convert_document(document: Document, levels: Levels) -> tuple[Document, list
         return document, []
     place = document.place
     try:
-        found = convert(document.body, levels)
+        converted = convert(document.body, levels)
     except ConversionError as error:
         raise InputError(place.at(error.path), error.what, error.instead) from None
-    warnings = [str(ManifestProblem(place.at(each.path), each.what, each.instead)) for each in found.remarks]
-    return Document(place.at("converted"), found.body), warnings
+    warnings = [
+        str(ManifestProblem(place.at(remark.path), remark.what, remark.instead)) for remark in converted.remarks
+    ]
+    return Document(place.at("converted"), converted.body), warnings
 
 
 _LONGEST_NAME: Final = 63

@@ -78,12 +78,12 @@ def files_of(path: str, *, recursive: bool = False) -> list[str]:
     """
     if path == STDIN or not Path(path).is_dir():
         return [path]
-    found = list(_files_below(path, recursive=recursive))
-    if not found:
+    manifests = list(_files_below(path, recursive=recursive))
+    if not manifests:
         more = "" if recursive else ", or use -R for those in it"
         known = ", ".join(EXTENSIONS)
         raise InputError(ManifestPath(path), f"is a directory without a {known} file", f"give one that has some{more}")
-    return found
+    return manifests
 
 
 def _files_below(path: str, *, recursive: bool) -> Iterator[str]:

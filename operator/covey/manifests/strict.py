@@ -44,12 +44,12 @@ def validate(model: type[M], document: Document, body: Mapping[str, Any] | None 
     ]
     try:
         # As JSON, and strictly: "4" is no number to the API server either, but a list is what JSON has for a tuple.
-        found = model.model_validate_json(msgspec.json.encode(content), strict=True)
+        parsed = model.model_validate_json(msgspec.json.encode(content), strict=True)
     except ValidationError as error:
         raise InputError.of([*problems, *_problems(place, error)]) from None
     if problems:
         raise InputError.of(problems)
-    return found
+    return parsed
 
 
 def in_words(errors: ValidationError) -> Iterator[tuple[str, str, str]]:
@@ -58,20 +58,20 @@ def in_words(errors: ValidationError) -> Iterator[tuple[str, str, str]]:
     A list is too short when its items are wrong; only the items are told then.
     """
     every = errors.errors(include_url=False, include_context=False)
-    for found in every:
-        loc = found["loc"]
+    for error in every:
+        loc = error["loc"]
         if any(other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in every):
             continue
         path = ""
         for step in loc:
             path += f"[{step}]" if isinstance(step, int) else f"{'.' if path else ''}{step}"
-        given = found["input"]
-        if found["type"] == "missing":
+        given = error["input"]
+        if error["type"] == "missing":
             yield path, "is missing", "add it"
         else:
             plain = isinstance(given, (str, int, float)) or not isinstance(given, (Mapping, Sequence))
             shown = f" (it is {given!r})" if plain else ""
-            what = found["msg"].replace("Tuple", "List").replace("Input should be", "Should be")
+            what = error["msg"].replace("Tuple", "List").replace("Input should be", "Should be")
             yield path, f"{what[:1].lower()}{what[1:]}{shown}", "correct it"
 
 

@@ -60,23 +60,23 @@ def is_restarted(pod: core.Pod) -> bool:
     """Tell whether all containers whose images were changed run the new ones; also where no image was."""
     if not is_open(pod):
         return True
-    told = (pod.metadata.generation, pod.status)
-    return all(_runs_anew(name, former, *told) for name, former in _former(pod.metadata).items())
+    formers = _former(pod.metadata).items()
+    return all(_runs_anew(name, former, pod.metadata.generation, pod.status) for name, former in formers)
 
 
 def patience(pod: core.Pod, now: float) -> float:
     """Seconds until being Ready alone proves that a pod runs its new images; 0 or less when they have passed."""
-    return max((each.at + PATIENCE - now for each in _former(pod.metadata).values()), default=0.0)
+    return max((former.at + PATIENCE - now for former in _former(pod.metadata).values()), default=0.0)
 
 
 def _runs_anew(name: str, former: Former, generation: int, status: core.PodStatus) -> bool:
     seen = status.observed_generation
     if generation and seen is not None and seen <= former.generation:
         return False
-    found = next((each for each in status.container_statuses or () if each.name == name), None)
-    if found is None:
+    container = next((candidate for candidate in status.container_statuses or () if candidate.name == name), None)
+    if container is None:
         return False
-    return found.image_id != former.image_id or former.restarts < 0
+    return container.image_id != former.image_id or former.restarts < 0
 
 
 def _former(metadata: core.Meta) -> dict[str, Former]:
@@ -126,15 +126,17 @@ def operations(
 
 def _before(stored: Stored, container: core.Container, former: Former | None, image: str) -> Former:
     """The record of a container that is given an image; ``former`` is the one that is written already."""
-    found = next((each for each in stored.status.container_statuses or () if each.name == container.name), None)
+    container_status = next(
+        (candidate for candidate in stored.status.container_statuses or () if candidate.name == container.name), None
+    )
     generation = stored.metadata.generation
-    if found is None:
+    if container_status is None:
         return Former("", _NONE, generation, container.image)
     # The kubelet need not have heard of the change before this one, and may never hear of it.
-    runs = former.image if former is not None and former.image_id == found.image_id else container.image
+    runs = former.image if former is not None and former.image_id == container_status.image_id else container.image
     if runs == image:
         return Former("", _NONE, generation, runs)
-    return Former(found.image_id, found.restart_count, generation, runs)
+    return Former(container_status.image_id, container_status.restart_count, generation, runs)
 
 
 def closing(pod: core.Pod) -> Mapping[str, str | None]:

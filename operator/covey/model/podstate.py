@@ -191,10 +191,10 @@ def is_member(pod: core.Pod, group: core.Group) -> bool:
 
 def scheduling_failure(pod: core.Pod) -> str | None:
     """The words of kube-scheduler when it last found no place for the pod; a trigger to look, never state."""
-    found = core.condition(pod.status.conditions, "PodScheduled")
-    if found is None or found.status != "False" or found.reason != "Unschedulable":
+    scheduled = core.condition(pod.status.conditions, "PodScheduled")
+    if scheduled is None or scheduled.status != "False" or scheduled.reason != "Unschedulable":
         return None
-    return found.message or found.reason
+    return scheduled.message or scheduled.reason
 
 
 def scheduler_error(pod: core.Pod) -> str | None:
@@ -202,11 +202,11 @@ def scheduler_error(pod: core.Pod) -> str | None:
 
     None where it failed to reach an extender, which says nothing of the pod.
     """
-    found = core.condition(pod.status.conditions, "PodScheduled")
-    if found is None or found.status != "False" or found.reason != "SchedulerError":
+    scheduled = core.condition(pod.status.conditions, "PodScheduled")
+    if scheduled is None or scheduled.status != "False" or scheduled.reason != "SchedulerError":
         return None
-    unreached = found.message.startswith('Post "') or " with extender at URL " in found.message
-    return None if unreached else found.message or found.reason
+    unreached = scheduled.message.startswith('Post "') or " with extender at URL " in scheduled.message
+    return None if unreached else scheduled.message or scheduled.reason
 
 
 def is_ready(pod: core.Pod) -> bool:
@@ -222,37 +222,39 @@ def says_ready(pod: core.Pod) -> bool:
     if course(pod) is not Course.STAYS:
         return False
     if not pod.spec.readiness_gates:
-        found = core.condition(pod.status.conditions, "Ready")
-        return found is not None and found.status == "True"
-    return all(each is not None and each.status == "True" for each in readiness(pod))
+        condition = core.condition(pod.status.conditions, "Ready")
+        return condition is not None and condition.status == "True"
+    return all(condition is not None and condition.status == "True" for condition in readiness(pod))
 
 
 def readiness(pod: core.Pod) -> tuple[core.Condition | None, ...]:
     """The condition Ready and those of its readiness gates; None for one that nobody has set."""
     conditions, gates = pod.status.conditions, pod.spec.readiness_gates or ()
-    found = (core.condition(conditions, gate.condition_type) for gate in gates)
-    return (core.condition(conditions, "Ready"), *found) if gates else (core.condition(conditions, "Ready"),)
+    gated = (core.condition(conditions, gate.condition_type) for gate in gates)
+    return (core.condition(conditions, "Ready"), *gated) if gates else (core.condition(conditions, "Ready"),)
 
 
 def stands_since(pods: Iterable[core.Pod], now: float) -> float:
     """Time at which those that are not Ready got any further last, as far as known; ``now`` where all are Ready."""
-    told = (_times(pod) for pod in pods if not is_ready(pod))
-    return max(chain.from_iterable(told), default=now)
+    times = (_times(pod) for pod in pods if not is_ready(pod))
+    return max(chain.from_iterable(times), default=now)
 
 
 def _times(pod: core.Pod) -> Iterator[float]:
     scheduled = core.condition(pod.status.conditions, "PodScheduled")
-    told = (each.last_transition_time for each in (*readiness(pod), scheduled) if each is not None)
-    for each in (pod.metadata.creation_timestamp, pod.status.start_time, *told):
-        at = core.seconds(each)
+    changed = (condition.last_transition_time for condition in (*readiness(pod), scheduled) if condition is not None)
+    for stamp in (pod.metadata.creation_timestamp, pod.status.start_time, *changed):
+        at = core.seconds(stamp)
         if at is not None:
             yield at
 
 
 def runs(pod: core.Pod) -> bool:
     """Tell whether the containers of a pod are Ready, whatever its readiness gates say."""
-    found = core.condition(pod.status.conditions, "ContainersReady") or core.condition(pod.status.conditions, "Ready")
-    return found is not None and found.status == "True" and not is_dead(pod)
+    condition = core.condition(pod.status.conditions, "ContainersReady") or core.condition(
+        pod.status.conditions, "Ready"
+    )
+    return condition is not None and condition.status == "True" and not is_dead(pod)
 
 
 def is_draining(pod: core.Pod) -> bool:
@@ -282,10 +284,15 @@ def is_gated_by_us(pod: core.Pod) -> bool:
 
 def unschedulable(pod: core.Pod) -> str | None:
     """Reason for which its scheduler, which has looked at a pod, finds no node; None where it has not said so."""
-    said = core.condition(pod.status.conditions, "PodScheduled")
-    if is_bound(pod) or core.gates(pod) or said is None or (said.status, said.reason) != ("False", "Unschedulable"):
+    scheduled = core.condition(pod.status.conditions, "PodScheduled")
+    if (
+        is_bound(pod)
+        or core.gates(pod)
+        or scheduled is None
+        or (scheduled.status, scheduled.reason) != ("False", "Unschedulable")
+    ):
         return None
-    return said.message
+    return scheduled.message
 
 
 def is_addressed(pod: core.Pod) -> bool:

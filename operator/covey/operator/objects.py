@@ -83,7 +83,7 @@ def to_mark(observed: Observed, wanted: Revision, complete: str, *, failed: bool
     """
     completed = {
         complete,
-        *(each.record.revision.hash for each in observed.revisions if each.record and each.completed),
+        *(record.record.revision.hash for record in observed.revisions if record.record and record.completed),
     }
     for stored in observed.revisions:
         if stored.record is None:
@@ -102,7 +102,7 @@ def find_expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
     One that cannot be read is left alone: another release may know what it says.
     """
     newest_first = sorted(observed.revisions, key=lambda stored: stored.number, reverse=True)
-    told: set[tuple[str | None, str | None]] = {
+    named: set[tuple[str | None, str | None]] = {
         (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
     }
     seen: set[str] = set()
@@ -112,8 +112,8 @@ def find_expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
         if stored.record is None:
             continue
         revision = stored.record.revision
-        tells = told & {(name, role.hash) for name, role in revision.roles.items()}
-        told -= tells
+        tells = named & {(name, role.hash) for name, role in revision.roles.items()}
+        named -= tells
         # The one in force is no history.
         told_twice = revision.hash in seen and (not stored.completed or revision.hash in completed)
         if told_twice or (len(seen) > limit and not tells and not stored.failed):
@@ -145,10 +145,10 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
     for slot in tree.slots:
         for needed in ending.intersection((tree.pods.anchor(slot), domain_of(tree, slot))):
             places.setdefault(needed, []).append(slot)
-    found = [slots for slots in places.values() if not _is_kept(slots, observed, going)]
-    pods = [pod for slots in found for slot in slots for pod in observed.pods.get(slot, ())]
+    surplus = [slots for slots in places.values() if not _is_kept(slots, observed, going)]
+    pods = [pod for slots in surplus for slot in slots for pod in observed.pods.get(slot, ())]
     return Ending(
-        frozenset(slot for slots in found for slot in slots),
+        frozenset(slot for slots in surplus for slot in slots),
         Outcome(
             Actions(
                 delete_pods=tuple(
@@ -178,34 +178,34 @@ def add_digest(body: Mapping[str, Any]) -> dict[str, Any]:
     return {**body, "metadata": metadata}
 
 
-def has_drifted(wanted: Mapping[str, Any], found: Owned) -> bool:
+def has_drifted(wanted: Mapping[str, Any], stored: Owned) -> bool:
     """Tell whether a field of ours was changed by somebody, or what we want has changed since it was applied.
 
     Args:
         wanted: the object as ``add_digest`` gives it.
-        found: the object as stored; fields that others added are their own business.
+        stored: the object as stored; fields that others added are their own business.
     """
     metadata = wanted["metadata"]
     return not (
-        _contains(found.metadata.annotations or {}, metadata["annotations"])
-        and _contains(found.metadata.labels or {}, metadata["labels"])
-        and _contains(found.spec, wanted.get("spec", {}))
+        _contains(stored.metadata.annotations or {}, metadata["annotations"])
+        and _contains(stored.metadata.labels or {}, metadata["labels"])
+        and _contains(stored.spec, wanted.get("spec", {}))
     )
 
 
-def _contains(found: object, wanted: object) -> bool:
+def _contains(stored: object, wanted: object) -> bool:
     # Both come from JSON, or are about to. Most are equal, which is found without a look at each field.
-    if found == wanted:
+    if stored == wanted:
         return True
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(
-            key in found and _contains(found[key], value) for key, value in wanted.items()
+        return isinstance(stored, dict) and all(
+            key in stored and _contains(stored[key], value) for key, value in wanted.items()
         )
     if isinstance(wanted, list):
         return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(_contains(one, other) for one, other in zip(found, wanted, strict=True))
+            isinstance(stored, list)
+            and len(stored) == len(wanted)
+            and all(_contains(one, other) for one, other in zip(stored, wanted, strict=True))
         )
     return False
 
@@ -228,17 +228,17 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str], held
         pod = observed.current.get(slot)
         if pod is None or pod.metadata.uid in going:
             continue
-        found = pod.metadata.labels or {}
+        labels = pod.metadata.labels or {}
         wanted: dict[str, str | None] = {**tree.pods.labels(slot), names.LABEL_ADDRESS: ADDRESSED}
-        if names.LABEL_DRAINING in found:
+        if names.LABEL_DRAINING in labels:
             wanted[names.LABEL_ENDPOINT] = None
-        elif slot.role not in held and (slot.role in selected or names.LABEL_ENDPOINT in found):
+        elif slot.role not in held and (slot.role in selected or names.LABEL_ENDPOINT in labels):
             wanted[names.LABEL_ENDPOINT] = ADDRESSED
-        if not _LWS.isdisjoint(found):
-            wanted |= _withdrawn(tree, slot, found, wanted)
-        wanted |= tree.pods.llmd_labels(slot.role, found)
+        if not _LWS.isdisjoint(labels):
+            wanted |= _withdrawn(tree, slot, labels, wanted)
+        wanted |= tree.pods.llmd_labels(slot.role, labels)
         notes = tree.pods.router_annotations(slot.role)
-        wrong = {key: value for key, value in wanted.items() if found.get(key) != value}
+        wrong = {key: value for key, value in wanted.items() if labels.get(key) != value}
         stale = {key: value for key, value in notes.items() if pod.metadata.annotation(key) != value}
         if wrong or stale:
             yield Relabel(pod, wrong, stale)
@@ -249,12 +249,12 @@ def _roles_selected(tree: Tree) -> frozenset[str]:
     return frozenset(body["metadata"]["labels"][names.LABEL_ROLE] for body in tree.published)
 
 
-def _withdrawn(tree: Tree, slot: Slot, found: Mapping[str, str], wanted: Collection[str]) -> dict[str, str | None]:
+def _withdrawn(tree: Tree, slot: Slot, labels: Mapping[str, str], wanted: Collection[str]) -> dict[str, str | None]:
     """Labels of LeaderWorkerSet's that are no longer asked for; what the template says of them holds again."""
     if names.LABEL_LWS_NAME in wanted:
         return {}
     ours, own = tree.pods.lws_labels(slot), tree.pods.template_labels(slot)
-    return {key: own.get(key) for key, value in ours.items() if found.get(key) == value}
+    return {key: own.get(key) for key, value in ours.items() if labels.get(key) == value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,10 +312,10 @@ def find_objects(
 def _objects_to_apply(deviations: Iterable[Deviation], fixed: Collection[Identity] = ()) -> tuple[Object, ...]:
     """Objects that can be applied now: one that is being deleted is created again when it is gone."""
     return tuple(
-        each.wanted
-        for each in deviations
-        if each.identity not in fixed
-        if each.stored is None or each.stored.metadata.deletion_timestamp is None
+        deviation.wanted
+        for deviation in deviations
+        if deviation.identity not in fixed
+        if deviation.stored is None or deviation.stored.metadata.deletion_timestamp is None
     )
 
 
@@ -339,7 +339,9 @@ def _find_unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[D
     pods = tuple(observed.every_pod())
     used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods}
     used |= find_joined(observed, pods) if tree.pods.interconnect else set()
-    used |= backend.in_use(observed.objects, pods) | {each for each in observed.objects if each[0] in _ASKED}
+    used |= backend.in_use(observed.objects, pods) | {
+        identity for identity in observed.objects if identity[0] in _ASKED
+    }
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
             yield DeleteObject(*identity, owned.metadata.uid)

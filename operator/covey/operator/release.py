@@ -78,8 +78,8 @@ def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Ob
             ungate.append(Ungate(pod, names.GATE_START))
         for cause in causes:
             waits.setdefault(slot.unit, {})[cause] = None
-    told = {unit: "; ".join(sorted(causes)) for unit, causes in waits.items()}
-    return Starting(tuple(ungate), told, min(later, default=None))
+    messages = {unit: "; ".join(sorted(causes)) for unit, causes in waits.items()}
+    return Starting(tuple(ungate), messages, min(later, default=None))
 
 
 def starts_at(pod: core.Pod, role: Role | None) -> float:
@@ -156,8 +156,8 @@ def _progress(
         pods = {number: tuple(_live(places, observed)) for number, places in slots.items()}
         free = {
             number
-            for number, found in pods.items()
-            if len(found) == len(slots[number]) and all(map(podstate.is_let_go, found))
+            for number, pods_of in pods.items()
+            if len(pods_of) == len(slots[number]) and all(map(podstate.is_let_go, pods_of))
         }
         ranked = sorted(replicas, key=lambda number: (number not in bound, number not in free, number))
         minimum = ranked[: scale.roles[role].minimum]

@@ -123,8 +123,8 @@ def find_unsupported(
     """
     accepted = unkept_constraints(last) if last is not None else []
     unkept = (sentence for sentence in unkept_constraints(spec) if sentence not in accepted)
-    if found := [*unsupported_fields(spec), *unkept]:
-        return Problem(names.REASON_UNSUPPORTED, "; ".join(found))
+    if unsupported := [*unsupported_fields(spec), *unkept]:
+        return Problem(names.REASON_UNSUPPORTED, "; ".join(unsupported))
     if circle := in_circles(spec):
         roles = ", ".join(circle)
         return Problem(names.REASON_INVALID, f"dependsOn: {roles} depend on each other in a circle: break it")
@@ -440,7 +440,7 @@ def _accept(
     spec, known = inference.spec, _readable_revisions(observed)
     wanted = find_revision(spec, known)
     # What claims are made of may have been changed while nothing of it was there.
-    proven = any(each.is_same(wanted) for each in known) and (_is_there(observed) or not any(wanted.pod_claims))
+    proven = any(revision.is_same(wanted) for revision in known) and (_is_there(observed) or not any(wanted.pod_claims))
     unproven = not (spec.suspend or proven or _runs(wanted, observed))
     former = revision_before(wanted, observed) if _has_failed(wanted, observed) else None
     accepted = Accepted(spec, content, resolved, wanted)
@@ -452,7 +452,10 @@ def _accept(
 
 
 def _has_failed(wanted: Revision, observed: Observed) -> bool:
-    return any(each.failed and each.record and each.record.revision.is_same(wanted) for each in observed.revisions)
+    return any(
+        revision.failed and revision.record and revision.record.revision.is_same(wanted)
+        for revision in observed.revisions
+    )
 
 
 def revision_before(wanted: Revision, observed: Observed) -> Revision | None:
@@ -462,18 +465,18 @@ def revision_before(wanted: Revision, observed: Observed) -> Revision | None:
     """
     newest_first = sorted(observed.revisions, key=lambda stored: (stored.completed, stored.number), reverse=True)
     for stored in newest_first:
-        found = stored.record.revision if stored.record is not None and not stored.failed else None
-        if found is not None and found.roles.keys() == wanted.roles.keys() and not found.is_same(wanted):
-            return found
+        revision = stored.record.revision if stored.record is not None and not stored.failed else None
+        if revision is not None and revision.roles.keys() == wanted.roles.keys() and not revision.is_same(wanted):
+            return revision
     return None
 
 
 def _runs(wanted: Revision, observed: Observed) -> bool:
     """Tell whether every role of it has pods, whatever has become of the record: the API server accepted them."""
-    told = {
+    labelled = {
         (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
     }
-    return all((name, role.hash) in told for name, role in wanted.roles.items())
+    return all((name, role.hash) in labelled for name, role in wanted.roles.items())
 
 
 def _readable_revisions(observed: Observed) -> list[Revision]:

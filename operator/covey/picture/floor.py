@@ -246,14 +246,14 @@ def build_floor(
     owners = owners_of([*roles, *((spot.workload, spot.role) for spot in spots)])
     several = len({(spot.workload, spot.unit) for spot in spots}) > len({spot.workload for spot in spots})
     runs: dict[str, list[CellRun]] = {}
-    for spot in sorted(spots, key=lambda each: (each.workload, each.unit, each.role, each.replica, each.index)):
+    for spot in sorted(spots, key=lambda spot: (spot.workload, spot.unit, spot.role, spot.replica, spot.index)):
         owner = owners[spot.workload, spot.role]
         amount = spot.requests.get(resource, 0)
         tag = f"{owner.letter}{spot.unit}.{spot.replica}" if several else f"{owner.letter}{spot.replica}"
         runs.setdefault(spot.node, []).append(CellRun(spot, owner, -(-amount // scale), tag))
     nodes = [
         (ground.path, _node(ground, resource, scale, runs.get(ground.name, ())))
-        for ground in sorted(grounds, key=lambda each: (path_order(each.path), natural(each.name)))
+        for ground in sorted(grounds, key=lambda ground: (path_order(ground.path), natural(ground.name)))
     ]
     levels, constant = levels_of(topology, [path for path, _ in nodes])
     named = {path: mark for path, mark in (marks or {}).items() if path}
@@ -306,11 +306,11 @@ def _nest(
 ) -> tuple[Box, ...]:
     """Boxes of the first level, the rest of the levels inside; ``nodes`` are ordered by path."""
     if not levels:
-        found = tuple(node for _, node in nodes)
-        return (Box("", "all nodes", (), (), found, judge((), found)),)
+        names = tuple(node for _, node in nodes)
+        return (Box("", "all nodes", (), (), names, judge((), names)),)
     (depth, level), finer = levels[0], levels[1:]
     boxes = []
-    for path, group in groupby(nodes, key=lambda each: each[0][: depth + 1]):
+    for path, group in groupby(nodes, key=lambda entry: entry[0][: depth + 1]):
         members = list(group)
         below = tuple(node for _, node in members)
         inner = _nest(finer, members, judge) if finer else ()

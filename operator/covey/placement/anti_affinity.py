@@ -103,11 +103,11 @@ class TermCounts:
 
     def matching(self, meta: core.Meta) -> frozenset[Term]:
         """Return the terms that match a pod."""
-        found = [term for term in self._others if term.matches(meta)]
+        matching = [term for term in self._others if term.matches(meta)]
         if self._by_label:
             for label in (meta.labels or {}).items():
-                found += [term for term in self._by_label.get(label, ()) if term.matches(meta)]
-        return frozenset(found) if found else _NOTHING
+                matching += [term for term in self._by_label.get(label, ()) if term.matches(meta)]
+        return frozenset(matching) if matching else _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ def terms_of(pod: core.Pod) -> tuple[Term, ...]:
     """The pod's own required anti-affinity terms, in one order; a term with a null selector speaks of no pod."""
     affinity = pod.spec.affinity
     required = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
-    found = {_term(term, pod.metadata) for term in required or () if term.label_selector is not None}
-    return tuple(sorted(found, key=repr))
+    own_terms = {_term(term, pod.metadata) for term in required or () if term.label_selector is not None}
+    return tuple(sorted(own_terms, key=repr))
 
 
 def _term(term: core.PodAffinityTerm, meta: core.Meta) -> Term:
@@ -169,8 +169,8 @@ def _pairs(keys: Collection[str] | None, labels: Mapping[str, str], operator: st
 def _expressions(selector: core.LabelSelector, more: Iterable[core.Requirement] = ()) -> tuple[core.Requirement, ...]:
     """A selector's requirements, in one order."""
     pairs = (core.Requirement(key, "In", (value,)) for key, value in (selector.match_labels or {}).items())
-    found = {_sort_values(each) for each in (*pairs, *(selector.match_expressions or ()), *more)}
-    return tuple(sorted(found, key=repr))
+    expressions = {_sort_values(expression) for expression in (*pairs, *(selector.match_expressions or ()), *more)}
+    return tuple(sorted(expressions, key=repr))
 
 
 def _sort_values(requirement: core.Requirement) -> core.Requirement:
@@ -180,9 +180,9 @@ def _sort_values(requirement: core.Requirement) -> core.Requirement:
 
 def _labels(term: Term) -> tuple[tuple[str, str], ...]:
     """Labels of which a pod must have one for the term to match it; none when that cannot be said."""
-    for each in term.expressions:
-        if each.operator == "In":
-            return tuple((each.key, value) for value in each.values or ())
+    for expression in term.expressions:
+        if expression.operator == "In":
+            return tuple((expression.key, value) for value in expression.values or ())
     return ()
 
 

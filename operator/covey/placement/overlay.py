@@ -54,16 +54,16 @@ class Overlay:
     def remove(self, keys: Iterable[str]) -> None:
         """Take these holders away; unknown ones are ignored."""
         for key in keys:
-            found = self._inventory.hold_of(key)
-            if found is not None:
-                self._note(key, found[0])
+            hold = self._inventory.hold_of(key)
+            if hold is not None:
+                self._note(key, hold[0])
                 self._inventory.release(key)
 
     def hold(self, key: str, node: str, shape: Shape, meta: core.Meta | None = None) -> None:
         """Hold room on a node; arguments as of `Inventory.hold`."""
-        found = self._inventory.hold_of(key)
-        if found is not None:
-            self._note(key, found[0])
+        hold = self._inventory.hold_of(key)
+        if hold is not None:
+            self._note(key, hold[0])
         self._note(key, node)
         self._inventory.hold(key, node, shape, meta)
 
@@ -105,9 +105,9 @@ def _restore_node(before: _Node) -> None:
     _reorder(state.guards, {key: state.guards[key] for key in before.guards})
 
 
-def _reorder(found: dict[str, V], wanted: dict[str, V]) -> None:
-    found.clear()
-    found.update(wanted)
+def _reorder(actual: dict[str, V], wanted: dict[str, V]) -> None:
+    actual.clear()
+    actual.update(wanted)
 
 
 __all__ = ["Overlay", "overlay"]

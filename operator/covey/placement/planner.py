@@ -280,10 +280,10 @@ class _Planner:
         wholes: dict[tuple[int, int] | str, set[bool]] = {}
         for demand in demands:
             mark = demand.replica.together
-            found = wholes.setdefault((demand.role, demand.replica.replica) if mark is None else mark, set())
-            found |= {nodes.get(pod.key) in self._inventory.nodes for pod in demand.missing}
+            marks = wholes.setdefault((demand.role, demand.replica.replica) if mark is None else mark, set())
+            marks |= {nodes.get(pod.key) in self._inventory.nodes for pod in demand.missing}
         count = sum(pod.key in nodes for demand in demands for pod in demand.missing)
-        return count == len(nodes) and all(len(found) <= 1 for found in wholes.values())
+        return count == len(nodes) and all(len(marks) <= 1 for marks in wholes.values())
 
     def _search(self) -> Search:
         return Search(self._gang, self._inventory, self._required, self._limit)
@@ -310,9 +310,9 @@ class _Planner:
             return nodes
         with suppress(SearchLimit):
             return self._at_least(needed, everything, self._limit)
-        found = search.refusal() or search.find_places(needed)
-        if found is not None:
-            return found
+        places = search.refusal() or search.find_places(needed)
+        if places is not None:
+            return places
         with suppress(SearchLimit):
             return self._at_least(needed, everything, LAST * self._limit)
         return unknown_refusal(self._gang, self._inventory)
@@ -358,8 +358,8 @@ class _Planner:
         if not any(demand.partial for demand in torn):
             return None
         with suppress(SearchLimit):
-            found = self._laid_out([*minimum_demands(self._gang), *torn], Budget(self._limit))
-            return found if isinstance(found, dict) else None
+            laid_out = self._laid_out([*minimum_demands(self._gang), *torn], Budget(self._limit))
+            return laid_out if isinstance(laid_out, dict) else None
         return None
 
     def _laid_out(self, everything: Sequence[Demand], budget: Budget) -> dict[str, str] | Solution:

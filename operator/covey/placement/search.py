@@ -51,30 +51,30 @@ def steps(gang: Gang, waiting: Sequence[Demand], most: int) -> list[list[Demand]
             sets.setdefault(demand.replica.together, []).append(demand)
     common = lcm(*(max(role.desired, 1) for role in gang.roles))
     weights = [common // max(role.desired, 1) for role in gang.roles]
-    found: list[list[Demand]] = []
-    while len(found) < most and any(own):
+    steps: list[list[Demand]] = []
+    while len(steps) < most and any(own):
         role = min(
             (role for role, left in enumerate(own) if left), key=lambda role: (counts[role] * weights[role], role)
         )
         demand = own[role].pop()
         mark = demand.replica.together
         step = [demand] if mark is None else sets.pop(mark, [])
-        for each in step:
-            counts[each.role] += 1
-        found += [step] if step else []
-    return found
+        for refused in step:
+            counts[refused.role] += 1
+        steps += [step] if step else []
+    return steps
 
 
 def alike(demand: Demand, refused: Sequence[Demand]) -> bool:
     """Tell whether a replica is like one that found no room: nothing of it is placed yet, and it comes alone."""
     return any(
         not demand.partial
-        and not each.partial
+        and not other.partial
         and demand.replica.together is None
-        and each.replica.together is None
-        and demand.role == each.role
-        and [pod.shape for pod in demand.missing] == [pod.shape for pod in each.missing]
-        for each in refused
+        and other.replica.together is None
+        and demand.role == other.role
+        and [pod.shape for pod in demand.missing] == [pod.shape for pod in other.missing]
+        for other in refused
     )
 
 
@@ -125,13 +125,15 @@ class Search:
         solution = self._solution(self._gang, demands, None)
         confined = solution.problem.structure.scope == self._aims.unit
         many = sum(len(demand.missing) for demand in demands) > _MANY
-        candidates = sorted(self._open(solution, demands), key=lambda each: not solution.leaves_room(each.scope))
-        for found in candidates[:_CANDIDATES]:
+        candidates = sorted(
+            self._open(solution, demands), key=lambda candidate: not solution.leaves_room(candidate.scope)
+        )
+        for candidate in candidates[:_CANDIDATES]:
             ways: list[Callable[[], dict[str, str] | None]] = [
-                partial(self._within, found.scope.path if confined else None, demands),
-                partial(self._place_mixture, solution, found, demands),
+                partial(self._within, candidate.scope.path if confined else None, demands),
+                partial(self._place_mixture, solution, candidate, demands),
             ]
-            for way in reversed(ways) if many or found.reach < _TIGHT else ways:
+            for way in reversed(ways) if many or candidate.reach < _TIGHT else ways:
                 nodes = way()
                 if nodes is not None:
                     return nodes
@@ -174,7 +176,7 @@ class Search:
     def _open(self, solution: Solution, demands: Sequence[Demand]) -> list[_Open]:
         """The candidates that no cheap proof rules out, the largest first."""
         asked = asked_for(demands)
-        found = []
+        opened = []
         budget = Budget(self._limit)
         relaxed: Solution | None = None
         for scope in _rank_scopes(scope for scope in solution.candidates() if solution.problem.admits(scope)):
@@ -192,8 +194,8 @@ class Search:
                 relaxed = relaxed or self._relax_levels(demands)
                 reach = self._reach(relaxed, scope, demands)
             if reach is not None:
-                found.append(_Open(scope, layout, mixture, need, reach))
-        return found
+                opened.append(_Open(scope, layout, mixture, need, reach))
+        return opened
 
     def _relax_levels(self, demands: Sequence[Demand]) -> Solution:
         """The question without the levels inside a candidate: pods alone, wherever they lie."""
@@ -216,23 +218,23 @@ class Search:
         except SearchLimit:
             return 0.0
 
-    def _place_mixture(self, solution: Solution, found: _Open, demands: Sequence[Demand]) -> dict[str, str] | None:
+    def _place_mixture(self, solution: Solution, candidate: _Open, demands: Sequence[Demand]) -> dict[str, str] | None:
         """Nodes by a mixture in one candidate."""
         with suppress(SearchLimit):
-            if found.mixture is not None and found.mixture.find(found.need):
-                found.layout.follow(found.scope, found.mixture)
-                return solution.place(found.scope, found.layout, demands)
+            if candidate.mixture is not None and candidate.mixture.find(candidate.need):
+                candidate.layout.follow(candidate.scope, candidate.mixture)
+                return solution.place(candidate.scope, candidate.layout, demands)
         return None
 
     def surplus(self, demands: Sequence[Demand]) -> dict[str, str]:
         """Return nodes for surplus: the fullest that is found, in large steps."""
         if not any(demand.partial or demand.replica.together is not None for demand in demands):
             try:
-                found = self._fill(demands)
+                places = self._fill(demands)
             except SearchLimit:
-                found = None
-            if found is not None:
-                return found
+                places = None
+            if places is not None:
+                return places
         return self._step_by_step(demands)
 
     def _fill(self, demands: Sequence[Demand]) -> dict[str, str] | None:
@@ -273,10 +275,10 @@ class Search:
                 if not taking:
                     break
                 part = [demand for step in taking for demand in step]
-                found = self._try(gang, part)
-                if found is not None:
-                    gang = hold_placement(changes, gang, part, found)
-                    nodes |= found
+                placed = self._try(gang, part)
+                if placed is not None:
+                    gang = hold_placement(changes, gang, part, placed)
+                    nodes |= placed
                     taken = {(demand.role, demand.replica.replica) for demand in part}
                     waiting = [demand for demand in waiting if (demand.role, demand.replica.replica) not in taken]
                     many *= 2
@@ -314,13 +316,13 @@ class Search:
                 part = [demand for demand in needed if demand.role == role]
                 follows = gang.roles[role].follow_unit
                 try:
-                    found = self._place_part(gang, part, scope if follows or not scope else None)
+                    placed = self._place_part(gang, part, scope if follows or not scope else None)
                 except SearchLimit:
-                    found = None
-                if found is None:
+                    placed = None
+                if placed is None:
                     return {}, role
-                gang = hold_placement(changes, gang, part, found)
-                nodes |= found
+                gang = hold_placement(changes, gang, part, placed)
+                nodes |= placed
         return nodes, None
 
     def _place_part(self, gang: Gang, part: Sequence[Demand], within: Path | None) -> dict[str, str] | None:

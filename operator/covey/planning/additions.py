@@ -65,8 +65,8 @@ def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
         planned: what was planned; its inventory is as it was afterwards.
     """
     reserved: Reservations[str] = Reservations()
-    for number, each in enumerate(planned.kept):
-        reserved.keep(str(number), each)
+    for number, kept in enumerate(planned.kept):
+        reserved.keep(str(number), kept)
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         sites = [
             Site(confine(gang, reserved, surplus=True)[0], lacks=bool(unit.absent))
@@ -90,16 +90,16 @@ def _roles(gangs: Sequence[Gang]) -> list[str]:
 def _report(workload: PlannedWorkload, gangs: Sequence[Gang], answers: Sequence[Answer]) -> HeadroomReport:
     rows = []
     for answer in answers:
-        found = [role for gang in gangs for role in gang.roles if role.name == answer.role]
-        admitted = sum(replica.placed for role in found for replica in role.replicas)
-        rows.append(RoleHeadroomReport(answer.role, sum(role.desired for role in found), admitted, answer.replicas))
+        same_name = [role for gang in gangs for role in gang.roles if role.name == answer.role]
+        admitted = sum(replica.placed for role in same_name for replica in role.replicas)
+        rows.append(RoleHeadroomReport(answer.role, sum(role.desired for role in same_name), admitted, answer.replicas))
     return HeadroomReport(workload.namespace, workload.name, tuple(rows), describe_remarks(answers))
 
 
 def describe_remarks(answers: Sequence[Answer]) -> str:
     """Describe what there is to say in addition to the numbers."""
-    texts = [f"{each.role}: {each.message}" for each in answers if each.message]
-    texts += [f"{each.role}: there may be capacity for more" for each in answers if each.is_floor]
+    texts = [f"{answer.role}: {answer.message}" for answer in answers if answer.message]
+    texts += [f"{answer.role}: there may be capacity for more" for answer in answers if answer.is_floor]
     return "; ".join(texts)
 
 
@@ -141,7 +141,7 @@ def add_nodes(
     """
     if not options:
         return facts, []
-    elastic = {domain.name: domain for each in facts.topologies for domain in expand_elastic(each)}
+    elastic = {domain.name: domain for written in facts.topologies for domain in expand_elastic(written)}
     come = [elastic[option] for option in options if option in elastic]
     wishes = [_wish(option, facts) for option in options if option not in elastic]
     if sum(wish.many for wish in wishes) + sum(domain.kind.nodes for domain in come) > MOST_NODES:
@@ -150,19 +150,19 @@ def add_nodes(
     topologies = choose_topologies(workloads, seen) or [default_topology(seen)]
     hosts = {key for topology in topologies for level in topology.levels if _is_host(level) for key in level.keys}
     names = {node.metadata.name for node in facts.nodes}
-    nodes, found, warnings = list(seen.nodes), [], []
+    nodes, additions, warnings = list(seen.nodes), [], []
     for wish in wishes:
         labels, domain = _labels(wish, topologies[0], nodes)
         own = {HOSTNAME_LABEL, *(hosts & labels.keys())}
         copies = tuple(islice(_copies(wish, labels, own, names), wish.many))
         nodes += copies
-        found.append(Addition(wish.template.metadata.name, wish.level, domain, copies))
+        additions.append(Addition(wish.template.metadata.name, wish.level, domain, copies))
         closed = state_cause(wish.template)
         if closed:
             warnings.append(f"{OPTION}: {wish.template.metadata.name} is {closed}, and so are its copies")
-    found += [Addition("a node", each.level, each.name, tuple(each.make_nodes())) for each in come]
-    added = [node for each in found for node in each.nodes]
-    return replace(facts, nodes=(*facts.nodes, *added), warnings=(*facts.warnings, *warnings)), found
+    additions += [Addition("a node", place.level, place.name, tuple(place.make_nodes())) for place in come]
+    added = [node for addition in additions for node in addition.nodes]
+    return replace(facts, nodes=(*facts.nodes, *added), warnings=(*facts.warnings, *warnings)), additions
 
 
 def with_additions(report: PlanReport, additions: Sequence[Addition]) -> PlanReport:
@@ -175,12 +175,12 @@ def with_additions(report: PlanReport, additions: Sequence[Addition]) -> PlanRep
         for instance in role.instances
         for pod in instance.pods
     }
-    found = []
-    for each in additions:
-        names = tuple(node.metadata.name for node in each.nodes)
+    added = []
+    for addition in additions:
+        names = tuple(node.metadata.name for node in addition.nodes)
         used = tuple(name for name in names if name in placed)
-        found.append(AddedReport(each.template, each.level, each.domain, names, used))
-    return msgspec.structs.replace(report, added_nodes=tuple(found))
+        added.append(AddedReport(addition.template, addition.level, addition.domain, names, used))
+    return msgspec.structs.replace(report, added_nodes=tuple(added))
 
 
 def with_elastic(planned: Planned, clock: Callable[[], float]) -> PlanReport:
@@ -188,14 +188,14 @@ def with_elastic(planned: Planned, clock: Callable[[], float]) -> PlanReport:
     report = planned.report
     reports = list(report.workloads)
     for domain in _absent_domains(planned.facts):
-        if all(each.verdict != Verdict.INFEASIBLE for each in reports):
+        if all(other.verdict != Verdict.INFEASIBLE for other in reports):
             break
         seen = replace(planned.facts, nodes=(*planned.facts.nodes, *domain.make_nodes()))
         then = plan_all(planned.workloads, seen, clock).report.workloads
         for number, (now, later) in enumerate(zip(report.workloads, then, strict=True)):
             if now.verdict == Verdict.INFEASIBLE and later.verdict == Verdict.ADMITTED and reports[number] is now:
                 what = f"; would fit in {domain} if it came"
-                reasons = (msgspec.structs.replace(each, message=each.message + what) for each in now.reasons)
+                reasons = (msgspec.structs.replace(reason, message=reason.message + what) for reason in now.reasons)
                 reports[number] = msgspec.structs.replace(now, reasons=tuple(reasons))
     return msgspec.structs.replace(report, workloads=tuple(reports))
 
@@ -204,8 +204,8 @@ def _absent_domains(facts: ClusterFacts) -> Iterator[ElasticDomain]:
     """Yield the first domain of each declaration that has no node yet."""
     labels = [(node.metadata.labels or {}).items() for node in facts.nodes]
     tried: set[int] = set()
-    for domain in (domain for each in facts.topologies for domain in expand_elastic(each)):
-        if id(domain.kind) not in tried and not any(domain.selector.items() <= each for each in labels):
+    for domain in (domain for topology in facts.topologies for domain in expand_elastic(topology)):
+        if id(domain.kind) not in tried and not any(domain.selector.items() <= label for label in labels):
             tried.add(id(domain.kind))
             yield domain
 

@@ -58,7 +58,8 @@ class Teller:
             pod.node for role in roles if role.name in following for instance in role.instances for pod in instance.pods
         ]
         preferred = tuple(
-            PreferenceReport(each.scope, each.level, each.achieved, each.reached) for each in decision.preferred
+            PreferenceReport(preference.scope, preference.level, preference.achieved, preference.reached)
+            for preference in decision.preferred
         )
         return PlannedUnitReport(gang.unit, admitted, self.shared_domains(nodes), roles, preferred if admitted else ())
 
@@ -67,13 +68,13 @@ class Teller:
         paths = [self.path_of(node) for node in dict.fromkeys(nodes)]
         if not paths:
             return ()
-        found = []
+        reports = []
         for depth, level in enumerate(self.topology.levels):
             domains = {path[: depth + 1] for path in paths}
             path = next(iter(domains))
             if len(domains) == 1 and len(path) > depth and path[depth] is not None:
-                found.append(DomainReport(level.name, path[depth], path))
-        return tuple(found)
+                reports.append(DomainReport(level.name, path[depth], path))
+        return tuple(reports)
 
     def _role(self, role: RoleRequest, decision: GangDecision, *, admitted: bool) -> PlannedRoleReport:
         instances = []
@@ -106,17 +107,17 @@ def reason_reports(unit: int, reasons: Sequence[Reason]) -> tuple[ReasonReport, 
     return tuple(
         ReasonReport(
             unit,
-            each.role,
-            each.scope,
-            each.level,
-            each.best_domain,
-            each.required,
-            each.satisfied,
-            each.resource,
-            each.requested,
-            each.short,
-            tuple(ExclusionReport(excluded.cause, excluded.nodes) for excluded in each.excluded),
-            each.message,
+            reason.role,
+            reason.scope,
+            reason.level,
+            reason.best_domain,
+            reason.required,
+            reason.satisfied,
+            reason.resource,
+            reason.requested,
+            reason.short,
+            tuple(ExclusionReport(excluded.cause, excluded.nodes) for excluded in reason.excluded),
+            reason.message,
         )
-        for each in reasons
+        for reason in reasons
     )

@@ -82,12 +82,12 @@ def find_outdated(
         if slot.role in target.roles and label is not None and podstate.holding(pod):
             hashes.setdefault(slot[:3], Counter())[label] += 1
             sizes[slot[:3]] = max(sizes[slot[:3]], slot.index + 1)
-    found: dict[ReplicaKey, RoleRevision] = {}
+    revisions: dict[ReplicaKey, RoleRevision] = {}
     for key, counts in hashes.items():
         wanted, label = target.roles[key[1]], min(counts)
         if wanted.hash not in counts:
-            found[key] = known.get((key[1], label)) or replace(wanted.of_size(sizes[key]), hash=label)
-    return found
+            revisions[key] = known.get((key[1], label)) or replace(wanted.of_size(sizes[key]), hash=label)
+    return revisions
 
 
 def is_of(pod: core.Pod, target: Revision, role: str) -> bool:
@@ -203,7 +203,7 @@ class UnitSuccessors:
         )
         for name, count in counts.items():
             fewer = ({**counts, name: less} for less in range(count))
-            counts = next((found for found in fewer if isinstance(ask(found)[0], Plan)), counts)
+            counts = next((candidate for candidate in fewer if isinstance(ask(candidate)[0], Plan)), counts)
         return ask(counts)
 
     def _state(self, role: Role) -> RoleState:
@@ -258,7 +258,7 @@ class UnitSuccessors:
     ) -> ChangeAnswer:
         unit, meta = self._gang.unit, self._change.inference.metadata
         nodes = {assignment.pod: assignment.node for assignment in plan.assignments}
-        found = []
+        successors = []
         for name, number in sorted(members):
             pods = []
             for index in range(self._change.target.roles[name].size):
@@ -266,16 +266,16 @@ class UnitSuccessors:
                 title = pod.metadata.name if pod else f"{meta.name}-{unit}-{name}-{number}-{index}"
                 key = pod.metadata.uid if pod else stand_in("pod", meta.namespace, title)
                 pods.append(PodReport(index, title, nodes[key]))
-            found.append(SuccessorReport(name, number, tuple(pods)))
+            successors.append(SuccessorReport(name, number, tuple(pods)))
         when = f"once {_count(goes)} of the old revision {'has' if len(goes) == 1 else 'have'} gone"
         message = f"the rollout would begin with {_count(members)}, {when if goes else 'beside what runs'}"
-        return ChangeAnswer(self._report(changing, Verdict.ADMITTED, message, tuple(found), goes))
+        return ChangeAnswer(self._report(changing, Verdict.ADMITTED, message, tuple(successors), goes))
 
     def _hold(
         self, changing: Collection[str], reasons: tuple[Reason, ...], verdict: Verdict = Verdict.INFEASIBLE
     ) -> ChangeAnswer:
         message = f"the rollout of {', '.join(changing)} would hold, and what runs stays"
-        reasons = tuple(replace(each, message=f"{message}: {each.message}") for each in reasons)
+        reasons = tuple(replace(reason, message=f"{message}: {reason.message}") for reason in reasons)
         return ChangeAnswer(self._report(changing, verdict, message), reasons)
 
     def _report(

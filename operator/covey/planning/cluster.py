@@ -69,7 +69,7 @@ async def read_cluster(client: Client) -> ClusterFacts:
 async def _devices(client: Client) -> tuple[tuple[core.DeviceObject, ...], tuple[str, ...]]:
     """Devices of drivers, and who has them; nothing but a warning for who may not read them."""
     try:
-        found = await asyncio.gather(
+        lists = await asyncio.gather(
             list_if_served(client, DEVICE_CLASSES, core.DeviceClass),
             list_if_served(client, RESOURCE_SLICES, core.ResourceSlice),
             list_if_served(client, RESOURCE_CLAIMS, core.ResourceClaim),
@@ -78,7 +78,7 @@ async def _devices(client: Client) -> tuple[tuple[core.DeviceObject, ...], tuple
         )
     except Forbidden as error:
         return (), (f"devices of drivers are not taken into account: {error.message}",)
-    return tuple(thing for things in found for thing in things), ()
+    return tuple(thing for things in lists for thing in things), ()
 
 
 async def _templates(client: Client) -> list[core.ResourceClaimTemplate]:
@@ -104,7 +104,7 @@ async def with_samples(facts: ClusterFacts, manifests: Manifests, client: Client
         key = (inference.metadata.namespace, inference.metadata.name)
         templates += _templates_of(document, inference, revisions.get(key, ()))
     answers = await asyncio.gather(*(_ask_for_pod(client, template) for template in templates))
-    facts = replace(facts, samples={each.key: answer for each, answer in zip(templates, answers, strict=True)})
+    facts = replace(facts, samples={template.key: answer for template, answer in zip(templates, answers, strict=True)})
     if not manifests.parts.pods and not any(isinstance(answer, str) for answer in answers):
         return facts
     namespaces = {template.key[0] for template in templates} | {namespace for namespace, _ in manifests.parts.pods}
@@ -163,9 +163,9 @@ async def _with_defaults(facts: ClusterFacts, client: Client, namespaces: Iterab
     try:
         classes = await list_if_served(client, RUNTIME_CLASSES, core.RuntimeClass)
         ranges = [
-            found
+            range_
             for namespace in namespaces
-            for found in (await client.list(LIMIT_RANGES, namespace, type=core.LimitRange))[0]
+            for range_ in (await client.list(LIMIT_RANGES, namespace, type=core.LimitRange))[0]
         ]
     except Forbidden as error:
         what = f"defaults of LimitRanges and RuntimeClasses are not known: {error.message}"
@@ -188,11 +188,11 @@ async def with_queues(facts: ClusterFacts, client: Client) -> ClusterFacts:
 async def with_revisions(facts: ClusterFacts, client: Client) -> ClusterFacts:
     """The facts, and the revisions of what may change; nothing but a warning for who may not read them."""
     try:
-        found, _ = await client.list(CONTROLLER_REVISIONS, labels=LABEL_INFERENCE, type=ControllerRevision)
+        stored, _ = await client.list(CONTROLLER_REVISIONS, labels=LABEL_INFERENCE, type=ControllerRevision)
     except Forbidden as error:
         what = f"as what pods were made is known by their labels alone: {error.message}"
         return replace(facts, warnings=(*facts.warnings, what))
-    return replace(facts, revisions=tuple(found))
+    return replace(facts, revisions=tuple(stored))
 
 
 async def _volumes(
@@ -219,10 +219,10 @@ async def list_if_served(client: Client, resource: Resource, kind: type[T], name
 
 async def list_groups(client: Client, namespace: str | None = None) -> tuple[core.Group, ...]:
     """All groups; in a LIST the API server leaves the kind of items out."""
-    found = await asyncio.gather(
+    lists = await asyncio.gather(
         *(list_if_served(client, resource, core.Group, namespace) for resource in (COMPOSITE_POD_GROUPS, POD_GROUPS))
     )
     kinds = (COMPOSITE_POD_GROUPS.kind, POD_GROUPS.kind)
     return tuple(
-        msgspec.structs.replace(group, kind=kind) for kind, groups in zip(kinds, found, strict=True) for group in groups
+        msgspec.structs.replace(group, kind=kind) for kind, groups in zip(kinds, lists, strict=True) for group in groups
     )

@@ -45,9 +45,9 @@ def consolidate(planned: Planned, name: str | None, free: str | None) -> Consoli
             return _report(goal, asker.widen(allowed), f"{goal} has capacity for all of its replicas")
         return _report(goal, asker.start(allowed), f"{goal} has its capacity")
     count, level, more = _target(planned, free)
-    found = asker.free(planned.topology.name, level, count, more=more)
+    moves = asker.free(planned.topology.name, level, count, more=more)
     goal = f"{count}{' more' if more else ''} {level}"
-    return _report(goal, found, f"{goal} {'is' if count == 1 else 'are'} free")
+    return _report(goal, moves, f"{goal} {'is' if count == 1 else 'are'} free")
 
 
 def _mobiles(planned: Planned) -> Iterator[Mobile]:
@@ -74,21 +74,21 @@ def _gang(planned: Planned, every: list[Mobile], name: str) -> Gang:
     known = {gang.uid for gang in given}
     named = [
         gang
-        for gang in (*given, *(each.gang for each in every if each.gang.uid not in known))
+        for gang in (*given, *(planned_gang.gang for planned_gang in every if planned_gang.gang.uid not in known))
         if f"{gang.namespace}/{gang.name}" == name
     ]
-    found = next(filter(_lacks_minimum, named), None) or next(filter(_is_stuck, named), None)
-    if found is not None:
-        return found
+    chosen = next(filter(_lacks_minimum, named), None) or next(filter(_is_stuck, named), None)
+    if chosen is not None:
+        return chosen
     raise InputError("--for", f"nothing named {name} waits for nodes", "name one that does, as NAMESPACE/NAME")
 
 
 def _lacks_minimum(gang: Gang) -> bool:
-    return any(sum(each.placed for each in role.replicas) < role.minimum for role in gang.roles)
+    return any(sum(replica.placed for replica in role.replicas) < role.minimum for role in gang.roles)
 
 
 def _is_stuck(gang: Gang) -> bool:
-    return gang.required is not None and any(not each.placed for role in gang.roles for each in role.replicas)
+    return gang.required is not None and any(not replica.placed for role in gang.roles for replica in role.replicas)
 
 
 def _target(planned: Planned, free: str | None) -> tuple[int, str, bool]:
@@ -104,27 +104,35 @@ def _target(planned: Planned, free: str | None) -> tuple[int, str, bool]:
     return int(number), level, number != given
 
 
-def _report(goal: str, found: Moves, done: str) -> ConsolidationReport:
-    count = len(found.moves)
+def _report(goal: str, consolidation: Moves, done: str) -> ConsolidationReport:
+    count = len(consolidation.moves)
     moves = f"{count} move{'s' if count != 1 else ''}"
-    if found.verdict is not Verdict.ADMITTED:
+    if consolidation.verdict is not Verdict.ADMITTED:
         known = (
-            "no moves do: proven" if found.verdict is Verdict.INFEASIBLE else "no moves were found; there may be some"
+            "no moves do: proven"
+            if consolidation.verdict is Verdict.INFEASIBLE
+            else "no moves were found; there may be some"
         )
         message = f"{done}: {known}"
     elif not count:
         message = f"{done} without any move"
     else:
-        places = ", ".join(map(where, found.paths))
-        message = f"{done}{f': {places}' if places else ''} after {moves}, {'' if found.least else 'not '}proven least"
+        places = ", ".join(map(where, consolidation.paths))
+        message = f"{done}{f': {places}' if places else ''} after {moves}, {'' if consolidation.least else 'not '}proven least"
     return ConsolidationReport(
-        goal, found.verdict.value, tuple(map(_move, found.moves)), found.paths, found.nodes, found.least, message
+        goal,
+        consolidation.verdict.value,
+        tuple(map(_move, consolidation.moves)),
+        consolidation.paths,
+        consolidation.nodes,
+        consolidation.least,
+        message,
     )
 
 
-def _move(each: Move) -> MoveReport:
-    key = each.unit
+def _move(move: Move) -> MoveReport:
+    key = move.unit
     return MoveReport(
-        *(key.namespace, each.resource, each.number, each.role, each.replica),
-        *(each.surplus, each.together, each.source, each.target),
+        *(key.namespace, move.resource, move.number, move.role, move.replica),
+        *(move.surplus, move.together, move.source, move.target),
     )

@@ -94,11 +94,11 @@ def floor_of(planned: Planned) -> Floor:
 
 def marks_of(report: PlanReport) -> dict[Path, DomainMark]:
     """The finest domain that holds each unit, and the best one of each refusal."""
-    found = {}
+    marks = {}
     for workload in report.workloads:
         for unit in workload.units:
-            for finest in [each for each in unit.placement if each.level != "host"][-1:]:
-                found[finest.path] = DomainMark.CHOSEN
+            for finest in [domain for domain in unit.placement if domain.level != "host"][-1:]:
+                marks[finest.path] = DomainMark.CHOSEN
     for workload in report.workloads:
-        found |= {reason.best_domain: DomainMark.NEAREST for reason in workload.reasons}
-    return found
+        marks |= {reason.best_domain: DomainMark.NEAREST for reason in workload.reasons}
+    return marks

@@ -102,7 +102,9 @@ class ClusterFacts:
 
     def runtime_class(self, name: str | None) -> core.RuntimeClass | None:
         """The RuntimeClass of a name; the last one given counts."""
-        return next((each for each in reversed(self.runtime_classes) if name and each.metadata.name == name), None)
+        return next(
+            (class_ for class_ in reversed(self.runtime_classes) if name and class_.metadata.name == name), None
+        )
 
     def topology_choice(self) -> TopologyChoice:
         """All by which topologies are chosen."""
@@ -110,7 +112,7 @@ class ClusterFacts:
 
     def classes(self) -> dict[str, core.PriorityClass]:
         """The priority classes by name."""
-        return {each.metadata.name: each for each in self.priority_classes}
+        return {class_.metadata.name: class_ for class_ in self.priority_classes}
 
     def units(self) -> dict[Key, Candidate]:
         """The units whose groups are there, with their pods, by the keys of their roots."""
@@ -124,14 +126,14 @@ class ClusterFacts:
             pod_owner = pod.metadata.controller
             if pod.metadata.label(LABEL_POD_GROUP) is not None and podstate.counts(pod):
                 pods.setdefault((pod.metadata.namespace, pod_owner.uid if pod_owner else ""), []).append(pod)
-        found: dict[Key, Candidate] = {}
+        units: dict[Key, Candidate] = {}
         for owned, groups in owners.items():
             members = pods.get(owned, [])
             leaf_of = {pod.metadata.uid: pod.metadata.label(LABEL_POD_GROUP) or "" for pod in members}
             for unit in build_units(groups, members, leaf_of, {}):
                 spec = unit.root.spec
-                found[unit.key] = Candidate(unit, priority_of(spec.priority, spec.priority_class_name, classes) or 0)
-        return found
+                units[unit.key] = Candidate(unit, priority_of(spec.priority, spec.priority_class_name, classes) or 0)
+        return units
 
 
 def read_facts(
@@ -161,17 +163,17 @@ def read_facts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
         tuple(found_topologies),
-        groups=tuple(each for each in aside if isinstance(each, core.Group)),
-        claims=tuple(each for each in aside if isinstance(each, VolumeClaim)),
-        volumes=tuple(each for each in aside if isinstance(each, PersistentVolume)),
+        groups=tuple(thing for thing in aside if isinstance(thing, core.Group)),
+        claims=tuple(thing for thing in aside if isinstance(thing, VolumeClaim)),
+        volumes=tuple(thing for thing in aside if isinstance(thing, PersistentVolume)),
         warnings=tuple(warnings),
-        queues=tuple(each for each in aside if isinstance(each, core.Queue)) or None,
-        namespaces=tuple(each for each in aside if isinstance(each, core.Namespace)),
-        revisions=tuple(each for each in aside if isinstance(each, ControllerRevision)),
-        limit_ranges=tuple(each for each in aside if isinstance(each, core.LimitRange)),
-        runtime_classes=tuple(each for each in aside if isinstance(each, core.RuntimeClass)),
+        queues=tuple(thing for thing in aside if isinstance(thing, core.Queue)) or None,
+        namespaces=tuple(thing for thing in aside if isinstance(thing, core.Namespace)),
+        revisions=tuple(thing for thing in aside if isinstance(thing, ControllerRevision)),
+        limit_ranges=tuple(thing for thing in aside if isinstance(thing, core.LimitRange)),
+        runtime_classes=tuple(thing for thing in aside if isinstance(thing, core.RuntimeClass)),
     )
-    return with_devices(facts, (each for each in aside if isinstance(each, core.DeviceObject)))
+    return with_devices(facts, (thing for thing in aside if isinstance(thing, core.DeviceObject)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,21 +238,21 @@ def with_devices(
         pods: those that are to be planned.
     """
     counts, things = DeviceCounts(), tuple(things)
-    claims = {each.metadata.key: each for each in things if isinstance(each, core.ResourceClaim)}
-    templates = {each.metadata.key: each for each in things if isinstance(each, core.ResourceClaimTemplate)}
+    claims = {thing.metadata.key: thing for thing in things if isinstance(thing, core.ResourceClaim)}
+    templates = {thing.metadata.key: thing for thing in things if isinstance(thing, core.ResourceClaimTemplate)}
     known = DeviceFacts(facts.nodes, things, claims, templates)
     for node in facts.nodes:
         counts.set_node(node)
     owners = {
-        (pod.metadata.namespace, each.resource_claim_name): pod.metadata.uid
+        (pod.metadata.namespace, status.resource_claim_name): pod.metadata.uid
         for pod in facts.pods
-        for each in pod.status.resource_claim_statuses or ()
+        for status in pod.status.resource_claim_statuses or ()
     }
-    for each in things:
-        if isinstance(each, core.ResourceClaim):
-            counts.set_claim(each, owners.get(each.metadata.key))
-        elif not isinstance(each, core.ResourceClaimTemplate):
-            _SETTERS[type(each)](counts, each)
+    for thing in things:
+        if isinstance(thing, core.ResourceClaim):
+            counts.set_claim(thing, owners.get(thing.metadata.key))
+        elif not isinstance(thing, core.ResourceClaimTemplate):
+            _SETTERS[type(thing)](counts, thing)
     for pod, is_planned in chain(((pod, False) for pod in facts.pods), ((pod, True) for pod in pods)):
         if not pod.spec.resource_claims or core.is_terminal(pod) or obstacles.foreign_gates(pod):
             continue
@@ -315,15 +317,15 @@ def read_limit_range(document: Document, namespace: str = "default") -> core.Lim
     Raises:
         InputError: something in it is no quantity.
     """
-    found = document.read(core.LimitRange)
-    for number, item in enumerate(found.spec.limits):
+    limits = document.read(core.LimitRange)
+    for number, item in enumerate(limits.spec.limits):
         lists = {
             "default": item.default, "defaultRequest": item.default_request, "max": item.max, "min": item.min,
         }  # fmt: skip
         for name, quantities in lists.items():
             _check_amounts(document, f"spec.limits[{number}].{name}", quantities)
-    meta = msgspec.structs.replace(found.metadata, namespace=found.metadata.namespace or namespace)
-    return msgspec.structs.replace(found, metadata=meta)
+    meta = msgspec.structs.replace(limits.metadata, namespace=limits.metadata.namespace or namespace)
+    return msgspec.structs.replace(limits, metadata=meta)
 
 
 def read_runtime_class(document: Document) -> core.RuntimeClass:
@@ -332,9 +334,9 @@ def read_runtime_class(document: Document) -> core.RuntimeClass:
     Raises:
         InputError: something in it is no quantity.
     """
-    found = document.read(core.RuntimeClass)
-    _check_amounts(document, "overhead.podFixed", found.overhead.pod_fixed if found.overhead else None)
-    return found
+    runtime_class = document.read(core.RuntimeClass)
+    _check_amounts(document, "overhead.podFixed", runtime_class.overhead.pod_fixed if runtime_class.overhead else None)
+    return runtime_class
 
 
 def _check_amounts(document: Document, path: str, quantities: Mapping[str, str | int | float] | None) -> None:
@@ -398,8 +400,8 @@ def _of_kind(
             if document.kind == kind and ours:
                 count += 1
                 yield document
-            elif found := _ASIDE.get((str(document.body.get("apiVersion", "")), document.kind)):
-                aside.append(_CHECKED[found](document) if found in _CHECKED else document.read(found))
+            elif aside_kind := _ASIDE.get((str(document.body.get("apiVersion", "")), document.kind)):
+                aside.append(_CHECKED[aside_kind](document) if aside_kind in _CHECKED else document.read(aside_kind))
             else:
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:
@@ -410,9 +412,9 @@ def _of_kind(
 
 def _once(objects: Iterable[T], what: str, warnings: list[str]) -> tuple[T, ...]:
     """Each object once: the last one of a name counts."""
-    found: dict[tuple[str, str], T] = {}
-    for each in objects:
-        if each.metadata.key in found:
-            warnings.append(f"{what} {each.metadata.name} is given twice; the last one counts")
-        found[each.metadata.key] = each
-    return tuple(found.values())
+    last: dict[tuple[str, str], T] = {}
+    for thing in objects:
+        if thing.metadata.key in last:
+            warnings.append(f"{what} {thing.metadata.name} is given twice; the last one counts")
+        last[thing.metadata.key] = thing
+    return tuple(last.values())

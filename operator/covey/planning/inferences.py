@@ -176,7 +176,7 @@ def inference_workload(
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
     created = age(metadata.creation_timestamp, number)
     target = find_revision(spec, stored)
-    known = {(name, role.hash): role for each in stored for name, role in each.roles.items()}
+    known = {(name, role.hash): role for revision in stored for name, role in revision.roles.items()}
     outdated = find_outdated(existing, target, known)
     # Without places it gets the template of today.
     existing = {slot: pod for slot, pod in existing.items() if slot[:3] in outdated or is_of(pod, target, slot.role)}
@@ -202,7 +202,7 @@ def inference_workload(
 def _members(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Existing:
     """Pods of the cluster that stand for a slot; a bound one before any other."""
     meta = inference.metadata
-    found: dict[Slot, core.Pod] = {}
+    members: dict[Slot, core.Pod] = {}
     for pod in pods:
         labels = pod.metadata.labels or {}
         if pod.metadata.namespace != meta.namespace or labels.get(LABEL_INFERENCE) != meta.name:
@@ -214,9 +214,9 @@ def _members(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Exi
         if not all(text.isdecimal() for text in numbers):
             continue
         slot = Slot(int(numbers[0]), labels.get(LABEL_ROLE, ""), int(numbers[1]), int(numbers[2]))
-        if slot not in found or (podstate.holding(pod) and not podstate.holding(found[slot])):
-            found[slot] = pod
-    return found
+        if slot not in members or (podstate.holding(pod) and not podstate.holding(members[slot])):
+            members[slot] = pod
+    return members
 
 
 def _owner_uid(existing: Existing) -> str | None:
@@ -284,7 +284,9 @@ def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator
 def _remarks(inference: DisaggregatedInference) -> Iterator[str]:
     yield from unsupported_fields(inference.spec)
     yield from unkept_constraints(inference.spec)
-    templates = (each for role in inference.spec.roles for each in (role.template, role.leader_template) if each)
+    templates = (
+        template for role in inference.spec.roles for template in (role.template, role.leader_template) if template
+    )
     if not any(asks_for_devices(template.get("spec") or {}) for template in templates):
         yield "none of its pods asks for a device, such as nvidia.com/gpu in resources.limits"
     if inference.spec.suspend:

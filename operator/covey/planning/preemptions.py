@@ -59,7 +59,11 @@ def preemptions_of(planned: Planned, now: float, *, ordinary_pods: bool = False)
                 yield _report(workload, gang, taking or Nobody(Verdict.INFEASIBLE), _BY_QUOTA)
             else:
                 ordinary = find_ordinary(planned.facts.pods, gang.priority) if ordinary_pods else []
-                own = [each for key, each in candidates.items() if tenants is None or tenants.has_queue_of(key, gang)]
+                own = [
+                    candidate
+                    for key, candidate in candidates.items()
+                    if tenants is None or tenants.has_queue_of(key, gang)
+                ]
                 answer = search(allowed, planned.inventory, own, terms, ordinary=ordinary, freeing=leaving)
                 yield _report(workload, gang, answer)
 
@@ -88,11 +92,11 @@ def leaves(pod: core.Pod) -> bool:
 
 def candidates_of(planned: Planned) -> Mapping[Key, Candidate]:
     """Units of the cluster and of the files, by the keys of their roots; a unit of a file stands for that of the cluster."""
-    found = planned.facts.units()
+    units = planned.facts.units()
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         for unit, gang in zip(workload.units, gangs, strict=True):
-            found[unit.key] = Candidate(unit, gang.priority)
-    return found
+            units[unit.key] = Candidate(unit, gang.priority)
+    return units
 
 
 def _report(

@@ -84,52 +84,52 @@ def sort_manifests(
     Raises:
         InputError: something is malformed, or nothing that can be planned is in it.
     """
-    found = Manifests()
+    manifests = Manifests()
     skipped: dict[str, int] = {}
-    found.topologies += [read_topology(each) for each in documents if _kind(each) == _TOPOLOGY]
-    levels = known_levels([*topologies, *found.topologies])
+    manifests.topologies += [read_topology(other) for other in documents if _kind(other) == _TOPOLOGY]
+    levels = known_levels([*topologies, *manifests.topologies])
     for number, given in enumerate(documents):
         document, remarks = convert_document(given, levels)
-        found.warnings += remarks
+        manifests.warnings += remarks
         kind = _kind(document)
         if kind == (INFERENCE_GROUP, "DisaggregatedInference"):
             _check_namespace(document, namespace)
             inference = read_inference(document, namespace or fallback)
-            _check_new(found, document, inference)
-            found.inferences.append((document, inference, number))
+            _check_new(manifests, document, inference)
+            manifests.inferences.append((document, inference, number))
         elif kind == ("", "Pod") or (kind[0] in (SCHEDULING_GROUP, UPSTREAM_GROUP) and kind[1] in _TREE_KINDS):
             _check_namespace(document, namespace)
-            found.parts.add(document, namespace or fallback, number)
+            manifests.parts.add(document, namespace or fallback, number)
         elif kind == (UPSTREAM_GROUP, "PriorityClass"):
-            found.priority_classes.append(document.read(core.PriorityClass))
+            manifests.priority_classes.append(document.read(core.PriorityClass))
         elif kind == (SCHEDULING_GROUP, "Queue"):
-            found.queues.append(read_queue(document))
+            manifests.queues.append(read_queue(document))
         elif kind == ("", "Namespace"):
-            found.namespaces.append(document.read(core.Namespace))
+            manifests.namespaces.append(document.read(core.Namespace))
         elif kind == ("", "LimitRange"):
             _check_namespace(document, namespace)
-            found.limit_ranges.append(read_limit_range(document, namespace or fallback))
+            manifests.limit_ranges.append(read_limit_range(document, namespace or fallback))
         elif kind == ("node.k8s.io", "RuntimeClass"):
-            found.runtime_classes.append(read_runtime_class(document))
+            manifests.runtime_classes.append(read_runtime_class(document))
         elif kind != _TOPOLOGY:
             skipped[document.kind] = skipped.get(document.kind, 0) + 1
-    found.warnings += [f"{source}: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
-    if not found.inferences and not found.parts.groups:
-        kinds = ", ".join(sorted({each.kind for each in documents}))
+    manifests.warnings += [f"{source}: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
+    if not manifests.inferences and not manifests.parts.groups:
+        kinds = ", ".join(sorted({other.kind for other in documents}))
         raise InputError(
             where,
             f"holds nothing that can be planned, only {kinds}" if kinds else "holds nothing that can be planned",
             f"give a DisaggregatedInference, a tree of PodGroups with their pods, or one of {SOURCES}",
         )
-    return found
+    return manifests
 
 
 def with_manifests(facts: ClusterFacts, manifests: Manifests) -> ClusterFacts:
     """The facts, and what ``-f`` adds to them: pods of trees, and all that decides about pods and their places."""
     known = {pod.metadata.key for pod in facts.pods}
     pods = [pod for key, pod in manifests.parts.pods.items() if key not in known]
-    queues = {each.metadata.name: each for each in (*(facts.queues or ()), *manifests.queues)}
-    ranges = {each.metadata.key: each for each in (*facts.limit_ranges, *manifests.limit_ranges)}
+    queues = {queue.metadata.name: queue for queue in (*(facts.queues or ()), *manifests.queues)}
+    ranges = {limits.metadata.key: limits for limits in (*facts.limit_ranges, *manifests.limit_ranges)}
     facts = replace(
         facts,
         topologies=(*facts.topologies, *manifests.topologies),
@@ -158,24 +158,24 @@ def workloads_of(manifests: Manifests, facts: ClusterFacts) -> tuple[list[Planne
     revisions = revisions_of(facts)
     store = partial(as_stored, facts=facts)
     keys = [(inference.metadata.namespace, inference.metadata.name) for _, inference, _ in manifests.inferences]
-    found = [
+    workloads = [
         inference_workload(document, inference, number, pods.get(key, ()), revisions.get(key, ()), store)
         for key, (document, inference, number) in zip(keys, manifests.inferences, strict=True)
     ]
-    found += tree_workloads(manifests.parts, facts.pods, warnings)
-    warnings += [warning for workload in found for warning in workload.warnings]
-    warnings += unknown_remarks(found, facts)
-    return found, warnings
+    workloads += tree_workloads(manifests.parts, facts.pods, warnings)
+    warnings += [warning for workload in workloads for warning in workload.warnings]
+    warnings += unknown_remarks(workloads, facts)
+    return workloads, warnings
 
 
 def revisions_of(facts: ClusterFacts) -> dict[tuple[str, str], list[Revision]]:
     """The stored revisions of each DisaggregatedInference, the newest first."""
-    found: dict[tuple[str, str], list[Revision]] = {}
+    revisions: dict[tuple[str, str], list[Revision]] = {}
     for stored in sorted(facts.revisions, key=lambda stored: stored.revision, reverse=True):
         owner, record = stored.metadata.label(LABEL_INFERENCE), read_record(stored.data)
         if owner and record is not None:
-            found.setdefault((stored.metadata.namespace, owner), []).append(record.revision)
-    return found
+            revisions.setdefault((stored.metadata.namespace, owner), []).append(record.revision)
+    return revisions
 
 
 def _kind(document: Document) -> tuple[str, str]:
@@ -189,9 +189,9 @@ def _check_namespace(document: Document, namespace: str | None) -> None:
         raise InputError(place, f"is {own}, but -n says {namespace}", "make them agree, or leave -n out")
 
 
-def _check_new(found: Manifests, document: Document, inference: DisaggregatedInference) -> None:
+def _check_new(sorted_manifests: Manifests, document: Document, inference: DisaggregatedInference) -> None:
     meta = inference.metadata
-    for _, other, _ in found.inferences:
+    for _, other, _ in sorted_manifests.inferences:
         if (other.metadata.namespace, other.metadata.name) == (meta.namespace, meta.name):
             what = f"there are two DisaggregatedInferences {meta.namespace}/{meta.name}"
             raise InputError(document.place.at("metadata.name"), what, "give each a name of its own, or remove one")

@@ -89,13 +89,15 @@ class Pass:
         outcomes = plan_round(
             gangs, self._inventory, reserved=self._reserved, look=look, around=plan_timed, quota=self._quota
         )
-        return [_decision(outcome) for outcome in sorted(outcomes, key=lambda each: each.number)]
+        return [_decision(outcome) for outcome in sorted(outcomes, key=lambda outcome: outcome.number)]
 
     def _with_neighbour_domains(self, contenders: Sequence[Contender], placed: Sequence[Gang], place: int) -> Gang:
         """Return the gang with the domains in which the other units of its workload lie by now."""
         mine, gang = contenders[place], placed[place]
         others = [
-            number for number, each in enumerate(contenders) if each.workload == mine.workload and number != place
+            number
+            for number, contender in enumerate(contenders)
+            if contender.workload == mine.workload and number != place
         ]
         pods = (pod for n in others for role in placed[n].roles for replica in role.replicas for pod in replica.pods)
         return with_occupied_domains(
@@ -118,7 +120,7 @@ def _decision(outcome: Outcome) -> GangDecision:
     gang, answer = outcome.gang, outcome.plan
     if isinstance(answer, Refusal):
         return GangDecision(gang, answer.verdict, reasons=answer.reasons)
-    minimum = frozenset((each.role, each.replica) for each in answer.replicas if each.minimum)
+    minimum = frozenset((replica.role, replica.replica) for replica in answer.replicas if replica.minimum)
     short = outcome.short.reasons[0].message if outcome.short is not None else ""
     return GangDecision(gang, Verdict.ADMITTED, minimum, answer.preferred, short=short)
 
@@ -198,29 +200,31 @@ def plan_all(workloads: Sequence[PlannedWorkload], facts: ClusterFacts, clock: C
     for node in facts.nodes:
         inventory.set_node(node)
     hold_all(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
-    tenants = Tenants.of(facts, workloads, [Candidate(each.unit, each.gang.priority) for each in contenders], shape)
+    tenants = Tenants.of(
+        facts, workloads, [Candidate(contender.unit, contender.gang.priority) for contender in contenders], shape
+    )
     pass_ = Pass(inventory, reserved, clock, tenants)
     decisions = pass_.run(contenders)
     refuse = tenants.refuse_beside if tenants is not None else lambda _gang, _shapes: None
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *uncounted_remarks(workloads, facts)]
     reports, placed, changes = [], [], []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
-        mine = [decisions[place] for place, each in enumerate(contenders) if each.workload == number]
+        mine = [decisions[place] for place, contender in enumerate(contenders) if contender.workload == number]
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
-        placed.append(tuple(each.gang for each in mine))
+        placed.append(tuple(contender.gang for contender in mine))
         warnings += [f"{workload.title} unit {e.gang.unit}: surplus has no quota: {e.short}" for e in mine if e.short]
-        told = _report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0))
+        workload_report = _report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0))
         if workload.change is not None:
             # Whoever goes for a successor may have its claim.
             around = replace(surroundings(workload), obstacle=devices.obstacle)
             build = partial(_gang, workload, topology=topology, shape=shape, around=around)
             answers = [*plan_changes(workload.change, placed[number], build, inventory, refuse)]
             changes += [answer.report for answer in answers]
-            told = _with_changes(told, answers)
-        reports.append(told)
+            workload_report = _with_changes(workload_report, answers)
+        reports.append(workload_report)
     warnings += inventory.warnings(shown.name)
-    said = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
-    report = PlanReport(tuple(said), topology_report(shown), tuple(reports), changes=tuple(changes))
+    shown_warnings = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
+    report = PlanReport(tuple(shown_warnings), topology_report(shown), tuple(reports), changes=tuple(changes))
     return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved, tenants)
 
 
@@ -245,7 +249,11 @@ def volumes_of(facts: ClusterFacts) -> Volumes:
 
 def _users_of_lone_claims(facts: ClusterFacts, workloads: Sequence[PlannedWorkload]) -> dict[Claim, core.Pod]:
     """The pod that has each claim of one pod alone (``ReadWriteOncePod``): one that has its node, else the first that names it."""
-    alone = {each.metadata.key for each in facts.claims if "ReadWriteOncePod" in (each.spec.access_modes or ())}
+    alone = {
+        volume_claim.metadata.key
+        for volume_claim in facts.claims
+        if "ReadWriteOncePod" in (volume_claim.spec.access_modes or ())
+    }
     if not alone:
         return {}
     placed = (pod for pod in facts.pods if podstate.holding(pod))
@@ -311,7 +319,7 @@ def _reserved_nodes(
 
     A unit that is planned here too is known by the gang that is planned.
     """
-    planned = {each.unit.key: each.gang for each in contenders}
+    planned = {contender.unit.key: contender.gang for contender in contenders}
     for group in facts.groups:
         claim = group.status.claim
         if claim is None or not claim.nodes or not claims_room(group):
@@ -336,7 +344,7 @@ def _report_workload(
 ) -> WorkloadReport:
     verdicts = {decision.verdict for decision in decisions}
     verdict = next(
-        (each for each in (Verdict.INFEASIBLE, Verdict.UNKNOWN) if each in verdicts),
+        (verdict for verdict in (Verdict.INFEASIBLE, Verdict.UNKNOWN) if verdict in verdicts),
         Verdict.ADMITTED,
     )
     return WorkloadReport(

@@ -42,9 +42,9 @@ def as_stored(pod: core.Pod, facts: ClusterFacts) -> core.Pod:
     elif any(_GKE_POOL in (node.metadata.labels or {}) for node in facts.nodes):
         pod = _with_tolerations(pod)
     spec, namespace = pod.spec, pod.metadata.namespace
-    ranges = [each for each in facts.limit_ranges if each.metadata.namespace == namespace]
+    ranges = [limits for limits in facts.limit_ranges if limits.metadata.namespace == namespace]
     main, first = (
-        tuple(_complete(each, ranges, host_network=spec.host_network) for each in containers or ())
+        tuple(_complete(container, ranges, host_network=spec.host_network) for container in containers or ())
         for containers in (spec.containers, spec.init_containers)
     )
     spec = structs.replace(spec, containers=main, init_containers=first or None)
@@ -97,7 +97,7 @@ def _remarks(pod: core.Pod, facts: ClusterFacts, tainted: set[core.Taint]) -> It
         if any(own.get(key, value) != value for key, value in theirs.items()):
             yield f"the API server refuses its pods: their nodeSelector is not that of RuntimeClass {name}"
     asked = pod_requests(pod)
-    for key in sorted({each.key for each in tainted if each.key in asked and not _is_tolerated(pod.spec, each)}):
+    for key in sorted({taint.key for taint in tainted if taint.key in asked and not _is_tolerated(pod.spec, taint)}):
         plugin = "an API server with the admission plugin ExtendedResourceToleration adds the toleration"
         yield f"its pods do not tolerate the taint {key} of nodes with that resource; {plugin}: write it to plan with it"
 
@@ -123,10 +123,10 @@ def _made_like(pod: core.Pod, sample: core.Pod) -> core.Pod:
 def _complete(container: core.Container, ranges: Sequence[core.LimitRange], *, host_network: bool) -> core.Container:
     """A container with the defaults of its resources, and on the host network with the host ports of its ports."""
     wanted = container.resources or core.Resources()
-    found: Mapping[str, dict[str, str | int | float]] = add_defaults(
+    amounts: Mapping[str, dict[str, str | int | float]] = add_defaults(
         {"limits": wanted.limits, "requests": wanted.requests}, ranges
     )
-    resources = structs.replace(wanted, limits=found["limits"] or None, requests=found["requests"] or None)
+    resources = structs.replace(wanted, limits=amounts["limits"] or None, requests=amounts["requests"] or None)
     ports = container.ports
     if host_network and ports:
         ports = tuple(structs.replace(port, host_port=port.host_port or port.container_port) for port in ports)

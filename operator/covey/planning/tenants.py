@@ -54,9 +54,9 @@ class Tenants:
 
     def __init__(self, facts: ClusterFacts, units: Mapping[Key, Candidate], shape: Callable[[core.Pod], Shape]) -> None:
         self._units = units
-        self._keys = {each.unit.root.metadata.uid: key for key, each in units.items()}
+        self._keys = {candidate.unit.root.metadata.uid: key for key, candidate in units.items()}
         self._shape = shape
-        policies = {each.metadata.name: Policy.of(each) for each in facts.queues or ()}
+        policies = {queue.metadata.name: Policy.of(queue) for queue in facts.queues or ()}
         self._ledger = Ledger(policies)
         self._lands = {name: Land(policy.flavors) for name, policy in policies.items()}
         for node in facts.nodes:
@@ -81,41 +81,41 @@ class Tenants:
             planned: its units.
             shape: of a pod.
         """
-        if facts.queues is None or not (facts.queues or any(each.unit.root.spec.queue for each in planned)):
+        if facts.queues is None or not (facts.queues or any(candidate.unit.root.spec.queue for candidate in planned)):
             return None
         stored = facts.units()
-        units = {each.unit.key: _with_status(each, stored.get(each.unit.key)) for each in planned}
+        units = {candidate.unit.key: _with_status(candidate, stored.get(candidate.unit.key)) for candidate in planned}
         made = cls(facts, {**stored, **units}, shape)
         others = {unit.key for workload in workloads if not workload.is_counted for unit in workload.units}
         labels = _labels_of(facts)
-        for key, each in made._units.items():
+        for key, candidate in made._units.items():
             if key not in others:
-                made._assign(each, labels.get(key.namespace, {}))
+                made._assign(candidate, labels.get(key.namespace, {}))
         return made
 
-    def _assign(self, each: Candidate, labels: Mapping[str, str]) -> None:
-        root, policies = each.unit.root, self._ledger.policies
+    def _assign(self, candidate: Candidate, labels: Mapping[str, str]) -> None:
+        root, policies = candidate.unit.root, self._ledger.policies
         labels = {**labels, _NAME: root.metadata.namespace}
         try:
             name = charged = queue_of(root, labels, policies)
         except QueueError as error:
-            self._problems[each.unit.key], name = error, None
+            self._problems[candidate.unit.key], name = error, None
             charged = charged_queue(labels, policies)
         if name is not None:
-            self._queues[each.unit.key] = name
+            self._queues[candidate.unit.key] = name
         if charged is not None:
-            self._enter(each, charged, {})
+            self._enter(candidate, charged, {})
 
-    def _enter(self, each: Candidate, name: str, placed: Mapping[str, str]) -> None:
+    def _enter(self, candidate: Candidate, name: str, placed: Mapping[str, str]) -> None:
         land = self._lands[name]
         ground = Ground(
             self._ledger.policies[name],
             place=lambda pod: place_of(pod, placed),
             flavor=land.flavor.get,
             requests=lambda pod: self._shape(pod).requests,
-            priority=each.priority,
+            priority=candidate.priority,
         )
-        self._ledger.enter(each.unit.key, charges(each.unit, ground))
+        self._ledger.enter(candidate.unit.key, charges(candidate.unit, ground))
 
     def lane(self, gang: Gang, *, surplus: bool) -> Lane:
         """The place of a gang among those of other queues."""
@@ -149,7 +149,7 @@ class Tenants:
 
     def has_queue_of(self, key: Key, gang: Gang) -> bool:
         """Tell whether a unit uses or is charged to the queue that a gang uses, or both none."""
-        charged = next((each.queue for each in self._ledger.of(key)), None)
+        charged = next((entry.queue for entry in self._ledger.of(key)), None)
         return (self._queues.get(key) or charged) == self._queues.get(self._keys[gang.uid])
 
     def room_for(self, gang: Gang, shapes: Sequence[Shape]) -> int | None:
@@ -200,12 +200,12 @@ class Tenants:
         return judge_gang(self._ledger, name, key, gang, surplus=surplus, free=free)
 
 
-def _with_status(each: Candidate, stored: Candidate | None) -> Candidate:
+def _with_status(candidate: Candidate, stored: Candidate | None) -> Candidate:
     """A unit of a file with the status of the root in the cluster, which tells since when it is admitted."""
     if stored is None:
-        return each
-    root = msgspec.structs.replace(each.unit.root, status=stored.unit.root.status)
-    return replace(each, unit=replace(each.unit, tree=replace(each.unit.tree, group=root)))
+        return candidate
+    root = msgspec.structs.replace(candidate.unit.root, status=stored.unit.root.status)
+    return replace(candidate, unit=replace(candidate.unit, tree=replace(candidate.unit.tree, group=root)))
 
 
 def uncounted_remarks(workloads: Iterable[PlannedWorkload], facts: ClusterFacts) -> Iterator[str]:
@@ -219,11 +219,11 @@ def uncounted_remarks(workloads: Iterable[PlannedWorkload], facts: ClusterFacts)
             yield f"{workload.title}: no Queue counts it, as another scheduler assigns its nodes"
     if not facts.queues:
         return
-    keys = {key for each in facts.queues for key in _keys_of(each)} - {_NAME}
+    keys = {key for queue in facts.queues for key in _keys_of(queue)} - {_NAME}
     unknown = {workload.namespace for workload in workloads} - _labels_of(facts).keys()
     for namespace in sorted(unknown) if keys else ():
         yield f"namespace {namespace} is not given, so that it has no label {', '.join(sorted(keys))}; give it with -f"
-    known = {pod.metadata.uid for each in facts.units().values() for pod in each.pods()}
+    known = {pod.metadata.uid for candidate in facts.units().values() for pod in candidate.pods()}
     known |= {uid for workload in workloads for uid in workload.pods}
     members = [pod for pod in facts.pods if pod.metadata.label(LABEL_INFERENCE) or pod.metadata.label(LABEL_POD_GROUP)]
     if count := sum(podstate.holding(pod) is not None and pod.metadata.uid not in known for pod in members):
@@ -231,14 +231,14 @@ def uncounted_remarks(workloads: Iterable[PlannedWorkload], facts: ClusterFacts)
 
 
 def _labels_of(facts: ClusterFacts) -> dict[str, Mapping[str, str]]:
-    return {each.metadata.name: each.metadata.labels or {} for each in facts.namespaces}
+    return {namespace.metadata.name: namespace.metadata.labels or {} for namespace in facts.namespaces}
 
 
 def _keys_of(queue: core.Queue) -> Iterator[str]:
     selector = queue.spec.namespaces.selector if queue.spec.namespaces else None
     if selector is not None:
         yield from selector.match_labels or ()
-        yield from (each.key for each in selector.match_expressions or ())
+        yield from (expression.key for expression in selector.match_expressions or ())
 
 
 def _refuse(message: str, resource: str | None = None, short: str | None = None) -> Refusal:

@@ -149,11 +149,11 @@ def tree_workloads(
     }
     root_of = {identity: _root(parts, identity) for identity in parts.groups}
     members = _members(parts, cluster_pods, warnings)
-    found = []
+    workloads = []
     for identity in (identity for identity, root in root_of.items() if root == identity):
-        below = [parts.groups[each][1] for each, root in root_of.items() if root == identity]
-        found.append(_workload(parts, identity, below, members, warnings))
-    return found
+        below = [parts.groups[member][1] for member, root in root_of.items() if root == identity]
+        workloads.append(_workload(parts, identity, below, members, warnings))
+    return workloads
 
 
 def _namespace(document: Document, namespace: str) -> str:
@@ -219,7 +219,7 @@ def _members(
     parts: TreeDocuments, cluster_pods: Iterable[core.Pod], warnings: list[str]
 ) -> dict[Key, list[tuple[core.Pod, core.Group]]]:
     """Pods by the key of their PodGroup. A pod that the cluster has counts as the cluster has it."""
-    found: dict[Key, list[tuple[core.Pod, core.Group]]] = {}
+    of_root: dict[Key, list[tuple[core.Pod, core.Group]]] = {}
     strangers = 0
     known = dict(parts.pods)
     known.update({pod.metadata.key: pod for pod in cluster_pods if _leaf(pod) or pod.metadata.key in known})
@@ -229,10 +229,10 @@ def _members(
         if entry is None or _foreign(pod, entry[1]):
             strangers += key in parts.pods
             continue
-        found.setdefault(entry[1].metadata.key, []).append((pod, entry[1]))
+        of_root.setdefault(entry[1].metadata.key, []).append((pod, entry[1]))
     if strangers:
         warnings.append(f"{strangers} pods belong to no group in the input; they are left out")
-    return found
+    return of_root
 
 
 def _leaf(pod: core.Pod) -> str | None:
@@ -337,11 +337,11 @@ def _mentions(parts: TreeDocuments, group: core.Group) -> Iterator[Mention]:
     if constraints is None:
         return
     place: ManifestPath = document.place.at("spec.schedulingConstraints")
-    for number, each in enumerate(constraints.topology or ()):
-        if each.level:
-            yield Mention(place.at(f"topology[{number}].level"), each.level)
-        elif each.key:
-            yield Mention(place.at(f"topology[{number}].key"), key=each.key)
+    for number, constraint in enumerate(constraints.topology or ()):
+        if constraint.level:
+            yield Mention(place.at(f"topology[{number}].level"), constraint.level)
+        elif constraint.key:
+            yield Mention(place.at(f"topology[{number}].key"), key=constraint.key)
         else:
             raise InputError(place.at(f"topology[{number}]"), "has neither level nor key", "name one")
     for number, rule in enumerate(constraints.proximity or ()):

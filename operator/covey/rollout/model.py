@@ -107,34 +107,40 @@ class RoleState:
     @property
     def alive(self) -> Mapping[int, Replica]:
         """The replicas that are not on their way out."""
-        return {number: each for number, each in self.replicas.items() if each.stage is not Stage.GOING}
+        return {number: replica for number, replica in self.replicas.items() if replica.stage is not Stage.GOING}
 
     @property
     def outdated(self) -> Mapping[int, Replica]:
         """Those of another revision than the target."""
-        return {n: each for n, each in self.alive.items() if each.revision.hash != self.target.hash}
+        return {n: replica for n, replica in self.alive.items() if replica.revision.hash != self.target.hash}
 
     @property
     def updated(self) -> Mapping[int, Replica]:
         """Those of the target."""
-        return {n: each for n, each in self.alive.items() if each.revision.hash == self.target.hash}
+        return {n: replica for n, replica in self.alive.items() if replica.revision.hash == self.target.hash}
 
     @property
     def old(self) -> Mapping[int, Replica]:
         """Those that are to be replaced: of another revision, or leaving."""
-        return {n: each for n, each in self.alive.items() if each.leaving or each.revision.hash != self.target.hash}
+        return {
+            n: replica
+            for n, replica in self.alive.items()
+            if replica.leaving or replica.revision.hash != self.target.hash
+        }
 
     @property
     def new(self) -> Mapping[int, Replica]:
         """Those that are to stay."""
         return {
-            n: each for n, each in self.alive.items() if not each.leaving and each.revision.hash == self.target.hash
+            n: replica
+            for n, replica in self.alive.items()
+            if not replica.leaving and replica.revision.hash == self.target.hash
         }
 
     @property
     def leaving(self) -> Mapping[int, Replica]:
         """Those whose nodes are to be empty."""
-        return {n: each for n, each in self.alive.items() if each.leaving}
+        return {n: replica for n, replica in self.alive.items() if replica.leaving}
 
     @property
     def makes_room(self) -> bool:
@@ -171,7 +177,7 @@ class UnitState:
     def staying(self, role: str) -> Mapping[int, Replica]:
         """Replicas of a role that are to stay: of the target, or of whichever revision while none is brought in."""
         state = self.roles[role]
-        return {n: each for n, each in state.alive.items() if not each.leaving} if self.is_held else state.new
+        return {n: replica for n, replica in state.alive.items() if not replica.leaving} if self.is_held else state.new
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +193,7 @@ class UnitStep:
 
 def serving(replicas: Mapping[int, Replica]) -> int:
     """Count the replicas that serve."""
-    return sum(each.stage is Stage.SERVING for each in replicas.values())
+    return sum(replica.stage is Stage.SERVING for replica in replicas.values())
 
 
 _SURGE = 1
@@ -304,10 +310,10 @@ def floor(state: RoleState) -> int:
     if state.makes_room and budget.unavailable is None:
         going = serving({n: replica for n, replica in state.old.items() if n in state.cleared})
         return min(wanted, max(least, serving(state.alive) - going))
-    found = max(0, wanted - (budget.unavailable or 0))
+    kept = max(0, wanted - (budget.unavailable or 0))
     if least < wanted:
-        found = max(found, least)
-    return max(found, 1) if least and wanted + (0 if state.makes_room else budget.surge) > 1 else found
+        kept = max(kept, least)
+    return max(kept, 1) if least and wanted + (0 if state.makes_room else budget.surge) > 1 else kept
 
 
 def _count_roles(roles: Mapping[str, RoleState]) -> dict[str, _Role]:

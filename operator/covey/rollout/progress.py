@@ -130,7 +130,7 @@ def tell(
     states = [state for unit, _ in units.values() for state in unit.roles.values()]
     ready, outdated = _counts(states)
     lacking = any(
-        serving(state.updated) < state.wanted or any(each.updating for each in state.updated.values())
+        serving(state.updated) < state.wanted or any(replica.updating for replica in state.updated.values())
         for state in states
     )
     if not outdated and (last is None or not lacking or last.is_late(settings, now)):
@@ -150,7 +150,7 @@ def tell(
         gates = [(Gate.PAUSED, "spec.rollout.paused is true: set it to false to go on")]
     if not gates:
         return progress
-    gate, reason = min(gates, key=lambda found: _ORDER[found[0]])
+    gate, reason = min(gates, key=lambda entry: _ORDER[entry[0]])
     same = last is not None and last.hold is not None and last.hold.gate is gate and not better
     held = Hold(gate, reason, last.hold.since if same and last is not None and last.hold is not None else now)
     return replace(progress, hold=held)
@@ -175,8 +175,8 @@ def describe_partition(units: Iterable[UnitState], target: str) -> str:
 
 def _counts(states: Iterable[RoleState]) -> tuple[int, int]:
     """New replicas that serve, and old ones."""
-    found = tuple(states)
-    return sum(serving(state.updated) for state in found), sum(len(state.outdated) for state in found)
+    role_states = tuple(states)
+    return sum(serving(state.updated) for state in role_states), sum(len(state.outdated) for state in role_states)
 
 
 def _wave(state: RoleState, step: Mapping[int, object]) -> int:
@@ -187,11 +187,11 @@ def _wave(state: RoleState, step: Mapping[int, object]) -> int:
 
 def _gates(units: Mapping[int, tuple[UnitState, UnitStep]]) -> Iterator[tuple[Gate, str]]:
     """The gates at which the units wait."""
-    found = {number: list(_waits(unit, step)) for number, (unit, step) in units.items()}
+    gates_of = {number: list(_waits(unit, step)) for number, (unit, step) in units.items()}
     rolled = {number for number, (unit, _) in units.items() if any(state.outdated for state in unit.roles.values())}
     # A unit that goes on is not held by the partition of another.
-    held = all(any(gate is Gate.PARTITION for gate, _ in found[number]) for number in rolled)
-    for number, gates in found.items():
+    held = all(any(gate is Gate.PARTITION for gate, _ in gates_of[number]) for number in rolled)
+    for number, gates in gates_of.items():
         where = f"unit {number}: " if len(units) > 1 else ""
         yield from ((gate, f"{where}{text}") for gate, text in gates if held or gate is not Gate.PARTITION)
 
@@ -203,13 +203,15 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
     if unit.blocked and any(state.outdated for state in roles.values()) and not is_fresh(unit):
         yield Gate.UNSUPPORTED, unit.blocked
         return
-    waiting = {name: sum(each.stage is Stage.WAITING for each in found.values()) for name, found in new.items()}
+    waiting = {
+        name: sum(replica.stage is Stage.WAITING for replica in replicas.values()) for name, replicas in new.items()
+    }
     if any(waiting.values()):
         refusals = dict.fromkeys(state.refusal for name, state in roles.items() if waiting[name] and state.refusal)
         why = f": {'; '.join(refusals)}" if refusals else ""
         yield Gate.NODES, f"{_join_counts(waiting)} of the new revision without nodes{why}"
         return
-    starting = {name: len(found) - serving(found) for name, found in new.items()}
+    starting = {name: len(replicas) - serving(replicas) for name, replicas in new.items()}
     if any(starting.values()):
         yield Gate.READINESS, f"{_join_counts(starting)} of the new revision not Ready yet"
         return
@@ -225,11 +227,11 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
 
 
 def _revisions(state: RoleState) -> Mapping[int, RoleRevision]:
-    return {number: each.revision for number, each in state.alive.items()}
+    return {number: replica.revision for number, replica in state.alive.items()}
 
 
 def _hashes(replicas: Mapping[int, RoleRevision]) -> Mapping[int, str]:
-    return {number: each.hash for number, each in replicas.items()}
+    return {number: revision.hash for number, revision in replicas.items()}
 
 
 def _join_counts(counts: Mapping[str, int]) -> str:

@@ -51,19 +51,19 @@ def differ_in_images_only(one: RoleRevision, other: RoleRevision) -> bool:
 
 
 def _images(template: Template) -> Mapping[str, str]:
-    return {each["name"]: each.get("image") or "" for each in template["spec"]["containers"]}
+    return {container["name"]: container.get("image") or "" for container in template["spec"]["containers"]}
 
 
 def _bare(revision: RoleRevision) -> RoleRevision:
     templates = {key: revision.rolled.get(key) for key in ("template", "leaderTemplate")}
     return replace(
-        revision, rolled={**revision.rolled, **{key: _without_images(each) for key, each in templates.items() if each}}
+        revision, rolled={**revision.rolled, **{key: _without_images(part) for key, part in templates.items() if part}}
     )
 
 
 def _without_images(template: Template) -> dict[str, Any]:
     spec = template["spec"]
-    return {**template, "spec": {**spec, "containers": [{**each, **_ANY} for each in spec["containers"]]}}
+    return {**template, "spec": {**spec, "containers": [{**container, **_ANY} for container in spec["containers"]]}}
 
 
 def _pulled_alike(one: Template, other: Template) -> bool:
@@ -89,11 +89,11 @@ Rolled = tuple[RoleState, Window, Collection[int]]
 
 def choose_in_place(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]:
     """The replicas of each changing role that are to be updated in place now."""
-    found = {name: _leaving(*rolled) for name, rolled in roles.items()}
+    rolled_numbers = {name: _leaving(*rolled) for name, rolled in roles.items()}
     arrives = all(
-        found[name] or _placed_numbers(state.updated) for name, (state, _, _) in roles.items() if state.wanted
+        rolled_numbers[name] or _placed_numbers(state.updated) for name, (state, _, _) in roles.items() if state.wanted
     )
-    return found if arrives else dict.fromkeys(roles, ())
+    return rolled_numbers if arrives else dict.fromkeys(roles, ())
 
 
 def expected_back(replicas: Mapping[int, Replica], number: int) -> list[int]:
@@ -103,7 +103,7 @@ def expected_back(replicas: Mapping[int, Replica], number: int) -> list[int]:
 
 def _leaving(state: RoleState, window: Window, kept: Collection[int]) -> Sequence[int]:
     """Those that leave the old side, as far as the new one has use for them: the lowest numbers."""
-    candidates = {n for n, each in state.outdated.items() if each.updatable and n not in kept}
+    candidates = {n for n, replica in state.outdated.items() if replica.updatable and n not in kept}
     placed = {n for n in _placed_numbers(state.new) if n in kept}
     surge = state.budget.surge if window.old + window.new <= state.wanted else 0
     first = sorted(candidates | placed)[: window.new]
@@ -111,7 +111,7 @@ def _leaving(state: RoleState, window: Window, kept: Collection[int]) -> Sequenc
 
 
 def _placed_numbers(replicas: Mapping[int, Replica]) -> Collection[int]:
-    return [n for n, each in replicas.items() if each.stage > Stage.WAITING]
+    return [n for n, replica in replicas.items() if replica.stage > Stage.WAITING]
 
 
 Replicas = Mapping[int, RoleRevision]
@@ -125,26 +125,27 @@ def next_step(unit: UnitState) -> UnitStep:
     if not unit.stays and is_fresh(unit):
         return UnitStep({name: _fresh(state) for name, state in unit.roles.items()})
     changing = {name: state for name, state in unit.roles.items() if state.outdated}
-    found = None if unit.is_held else windows(changing)
+    window_of = None if unit.is_held else windows(changing)
     # 2. No other revision is to be brought in, or may be: sizes, and successors of what leaves.
-    if not found:
+    if not window_of:
         return UnitStep({name: _stay(state) for name, state in unit.roles.items()})
     # 3. Changing roles by their windows, the others by their size.
-    arrives = all(window.new or not changing[name].wanted for name, window in found.items())
+    arrives = all(window.new or not changing[name].wanted for name, window in window_of.items())
     halves = _halves(changing, unit.ranks)
     kept = {
-        name: _kept_replicas(changing[name], window, _rank(name, halves, unit.ranks)) for name, window in found.items()
+        name: _kept_replicas(changing[name], window, _rank(name, halves, unit.ranks))
+        for name, window in window_of.items()
     }
-    turned = choose_in_place({n: (changing[n], window, kept[n].every) for n, window in found.items()})
-    steps = {name: _stay(state) for name, state in unit.roles.items() if name not in found}
-    steps |= {n: _roll(changing[n], window, kept[n], turned[n], arrives=arrives) for n, window in found.items()}
+    turned = choose_in_place({n: (changing[n], window, kept[n].every) for n, window in window_of.items()})
+    steps = {name: _stay(state) for name, state in unit.roles.items() if name not in window_of}
+    steps |= {n: _roll(changing[n], window, kept[n], turned[n], arrives=arrives) for n, window in window_of.items()}
     first = {name: state for name, state in changing.items() if not turned.get(name)}
     return UnitStep({name: steps[name] for name in unit.roles}, _together(first, steps))
 
 
 def is_fresh(unit: UnitState) -> bool:
     """No replica of it has ever had its nodes."""
-    return all(each.fresh for state in unit.roles.values() for each in state.alive.values())
+    return all(replica.fresh for state in unit.roles.values() for replica in state.alive.values())
 
 
 def _fresh(state: RoleState) -> Replicas:
@@ -170,10 +171,10 @@ def _stay(state: RoleState) -> Replicas:
 def _evacuate(state: RoleState) -> Replicas:
     """Each replica that leaves is succeeded by one of its own revision, as in a rollout of this role alone."""
     alike = _alike(state)
-    found = windows({"": alike})
-    assert found is not None, "no partition holds it"
-    kept = _kept_replicas(alike, found[""], lambda _: (True, 0))
-    numbers = _roll(alike, found[""], kept, (), arrives=True)
+    windows_of = windows({"": alike})
+    assert windows_of is not None, "no partition holds it"
+    kept = _kept_replicas(alike, windows_of[""], lambda _: (True, 0))
+    numbers = _roll(alike, windows_of[""], kept, (), arrives=True)
     alive, orphans = state.alive, list(_successions(state, alike))
     new = (number for number in numbers if number not in alive)
     revisions = dict(zip(new, chain(orphans, repeat(_prevailing(state))), strict=False))
@@ -185,7 +186,7 @@ def _alike(state: RoleState) -> RoleState:
 
     A rollout may go below where ``maxUnavailable`` asks for it. Who drains a node has not asked this resource.
     """
-    replicas = {n: replace(each, revision=state.target, updatable=False) for n, each in state.replicas.items()}
+    replicas = {n: replace(replica, revision=state.target, updatable=False) for n, replica in state.replicas.items()}
     budget = replace(state.budget, partition=0)
     alike = replace(state, replicas=replicas, budget=budget)
     if state.yields and alike.makes_room:
@@ -242,7 +243,7 @@ def _rescue(state: RoleState, kept: Collection[int]) -> list[int]:
     alive = state.alive
     must = min(serving(alive), floor(state))
     lacking = must - serving({n: alive[n] for n in kept})
-    left = [n for n, each in alive.items() if each.stage is Stage.SERVING and n not in kept]
+    left = [n for n, replica in alive.items() if replica.stage is Stage.SERVING and n not in kept]
     return sorted(left, key=lambda n: (n not in state.new, n))[: max(0, lacking)]
 
 
@@ -260,20 +261,20 @@ def _in_order_of_loss(state: RoleState, rank: Rank) -> Iterator[int]:
     newest; of one revision the highest number.
     """
     left, cleared = dict(state.old), state.cleared if state.makes_room else frozenset()
-    sizes = Counter(each.revision.hash for each in left.values())
+    sizes = Counter(replica.revision.hash for replica in left.values())
 
     def loss(number: int) -> tuple[object, ...]:
-        each = left[number]
-        whole, age = rank(each.revision.hash)
+        replica = left[number]
+        whole, age = rank(replica.revision.hash)
         return (
             number not in cleared,
-            each.stage,
-            not each.leaving,
-            each.patient,
+            replica.stage,
+            not replica.leaving,
+            replica.patient,
             whole,
-            -sizes[each.revision.hash],
+            -sizes[replica.revision.hash],
             -age,
-            each.standing,
+            replica.standing,
             -number,
         )
 
@@ -298,11 +299,11 @@ def _rank(role: str, halves: Collection[tuple[str, str]], ages: Mapping[tuple[st
 def _halves(changing: Mapping[str, RoleState], ages: Mapping[tuple[str, str], int]) -> Collection[tuple[str, str]]:
     """Old revisions of roles (by role and hash) whose counterpart of the same age is gone in another changing role."""
     there = {
-        name: {(ages.get((name, each.revision.hash), 0), each.revision.hash) for each in state.old.values()}
+        name: {(ages.get((name, replica.revision.hash), 0), replica.revision.hash) for replica in state.old.values()}
         for name, state in changing.items()
     }
-    shared = set.intersection(*({age for age, _ in found} for found in there.values()))
-    return {(name, revision) for name, found in there.items() for age, revision in found if age not in shared}
+    shared = set.intersection(*({age for age, _ in revisions} for revisions in there.values()))
+    return {(name, revision) for name, revisions in there.items() for age, revision in revisions if age not in shared}
 
 
 def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
@@ -315,7 +316,7 @@ def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
 def _choose(replicas: Mapping[int, Replica], number: int) -> list[int]:
     """The best ones, and those being updated in place that will be among them."""
     coming = expected_back(replicas, number)
-    return [*coming, *_best({n: each for n, each in replicas.items() if n not in coming}, number)]
+    return [*coming, *_best({n: replica for n, replica in replicas.items() if n not in coming}, number)]
 
 
 def _fill(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
@@ -324,39 +325,39 @@ def _fill(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
     The number of a replica that is going is not free before its pods are gone; in a rollout not before its objects are,
     since they are of the other revision.
     """
-    found = list(kept)
-    taken = {*found, *state.replicas}
+    numbers = list(kept)
+    taken = {*numbers, *state.replicas}
     spare = [n for n in sorted(state.spare) if n not in taken]
     free = chain(() if state.outdated else spare, (n for n in count() if n not in taken and n not in spare))
-    return [*found, *islice(free, max(0, number - len(found)))]
+    return [*numbers, *islice(free, max(0, number - len(numbers)))]
 
 
 def _prevailing(state: RoleState) -> RoleRevision:
     """The revision of which most replicas serve, else of which there are most; the target where there are none."""
     alive = state.alive.values()
     serve, there = Counter[str](), Counter[str]()
-    for each in alive:
-        there[each.revision.hash] += 1
-        serve[each.revision.hash] += each.stage is Stage.SERVING
+    for replica in alive:
+        there[replica.revision.hash] += 1
+        serve[replica.revision.hash] += replica.stage is Stage.SERVING
     if not there:
         return state.target
     chosen = max(
         there, key=lambda revision: (serve[revision], there[revision], revision == state.target.hash, revision)
     )
-    return next(each.revision for each in alive if each.revision.hash == chosen)
+    return next(replica.revision for replica in alive if replica.revision.hash == chosen)
 
 
 def _together(changing: Mapping[str, RoleState], steps: Mapping[str, Replicas]) -> frozenset[tuple[str, int]]:
     """The first new replica of each changing role that has none placed yet."""
-    found: set[tuple[str, int]] = set()
+    firsts: set[tuple[str, int]] = set()
     for name, state in changing.items():
         new = state.updated
-        if any(each.stage > Stage.WAITING for each in new.values()):
+        if any(replica.stage > Stage.WAITING for replica in new.values()):
             continue
         first = next((n for n, revision in steps[name].items() if revision.hash == state.target.hash), None)
         if first is not None:
-            found.add((name, first))
-    return frozenset(found) if len(found) > 1 else frozenset()
+            firsts.add((name, first))
+    return frozenset(firsts) if len(firsts) > 1 else frozenset()
 
 
 def _of(numbers: Iterable[int], revision: RoleRevision) -> dict[int, RoleRevision]:

@@ -29,10 +29,10 @@ class Asset:
 
 def load_assets() -> dict[str, Asset]:
     """All files of the page by name."""
-    found = {}
+    assets = {}
     for file in (files("covey.ui") / "page").iterdir():
         match = _NAME.fullmatch(file.name)
         if match and file.is_file():
             content = file.read_bytes()
-            found[file.name] = Asset(content, _TYPES[match[1]], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-    return found
+            assets[file.name] = Asset(content, _TYPES[match[1]], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return assets

@@ -97,7 +97,7 @@ class LinkAuthenticator:
 
     def credentials(self, token: str | None) -> Credentials:
         """The kubeconfig's, for a token that was handed out."""
-        if not token or not any(_same(token, each) for each in self._tokens):
+        if not token or not any(_same(token, accepted) for accepted in self._tokens):
             raise NotSignedIn("open the link that covey ui has printed")
         return Credentials("", self._connection)
 

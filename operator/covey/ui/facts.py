@@ -81,11 +81,13 @@ class Lister:
 
     async def everywhere(self, resource: Resource, kind: type[T], effect: str, *, labels: str | None = None) -> list[T]:
         """All objects of a kind; those of the viewer's namespaces where all of them are not allowed."""
-        found = await self.within(resource, kind, None, effect, labels=labels)
-        if found is None and resource.namespaced:
-            parts = [await self.within(resource, kind, each, effect, labels=labels) for each in self._namespaces]
+        objects = await self.within(resource, kind, None, effect, labels=labels)
+        if objects is None and resource.namespaced:
+            parts = [
+                await self.within(resource, kind, namespace, effect, labels=labels) for namespace in self._namespaces
+            ]
             return [item for part in parts for item in part or ()]
-        return found or []
+        return objects or []
 
     async def within(
         self, resource: Resource, kind: type[T], namespace: str | None, effect: str, *, fields: str | None = None,
@@ -134,8 +136,8 @@ async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[Cluster
     spaces = await lister.within(resources.NAMESPACES, core.Namespace, None, unknown) if queues else []
     named = [
         msgspec.structs.replace(group, kind=kind.kind)
-        for kind, found in ((resources.COMPOSITE_POD_GROUPS, composites), (resources.POD_GROUPS, groups))
-        for group in found
+        for kind, stored in ((resources.COMPOSITE_POD_GROUPS, composites), (resources.POD_GROUPS, groups))
+        for group in stored
     ]
     facts = ClusterFacts(
         *(tuple(nodes), tuple(pods), tuple(topologies), tuple(classes), tuple(named), tuple(claims), tuple(volumes)),

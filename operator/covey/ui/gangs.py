@@ -33,8 +33,8 @@ def key_of(inference: Inference) -> str:
 def role_names(inference: Inference) -> list[str]:
     """The roles of a resource, whether or not the rest of it is understood."""
     roles = inference.spec.get("roles")
-    found = [role.get("name") for role in roles if isinstance(role, dict)] if isinstance(roles, list) else []
-    return [name for name in found if isinstance(name, str)]
+    role_names = [role.get("name") for role in roles if isinstance(role, dict)] if isinstance(roles, list) else []
+    return [name for name in role_names if isinstance(name, str)]
 
 
 def draw_gang(
@@ -71,12 +71,17 @@ def _gang(
 ) -> contract.GangView:
     meta = inference.metadata
     status = inference.status
-    found = status.conditions if status else ()
+    stored_conditions = status.conditions if status else ()
     conditions = [
         contract.ConditionView(
-            each.type, each.status, each.reason, each.message, each.last_transition_time, is_wrong(each)
+            condition.type,
+            condition.status,
+            condition.reason,
+            condition.message,
+            condition.last_transition_time,
+            is_wrong(condition),
         )
-        for each in found
+        for condition in stored_conditions
     ]
     return contract.GangView(
         meta.namespace,
@@ -92,10 +97,11 @@ def _gang(
         "",
         tuple(_roles(key_of(stored), inference, stored.status, owners)),
         tuple(
-            contract.UnitView(int(each.name), each.state.value, each.reason, each.placement) for each in tree.children
+            contract.UnitView(int(child.name), child.state.value, child.reason, child.placement)
+            for child in tree.children
         ),
         _rollout(inference),
-        tuple(sorted(conditions, key=lambda each: not each.wrong)),
+        tuple(sorted(conditions, key=lambda view: not view.wrong)),
         advise(inference, pods),
         status.summary.status if status is not None and status.summary is not None else "",
     )
@@ -115,10 +121,12 @@ def _unknown(stored: Inference, problem: str) -> contract.GangView:
 def _roles(
     key: str, inference: DisaggregatedInference, status: Mapping[str, Any], owners: Owners
 ) -> Iterator[contract.RoleView]:
-    told: dict[str, Mapping[str, Any]] = {each["name"]: each for each in status.get("roles") or ()}
+    counts_of: dict[str, Mapping[str, Any]] = {
+        role_status["name"]: role_status for role_status in status.get("roles") or ()
+    }
     units = inference.spec.replicas
     for role in inference.spec.roles:
-        owner, counts = owners[key, role.name], told.get(role.name, {})
+        owner, counts = owners[key, role.name], counts_of.get(role.name, {})
         yield contract.RoleView(
             role.name,
             owner.letter,
@@ -136,14 +144,14 @@ def _roles(
 
 
 def _rollout(inference: DisaggregatedInference) -> contract.RolloutView | None:
-    found = inference.status.rollout if inference.status else None
-    if found is None:
+    rollout = inference.status.rollout if inference.status else None
+    if rollout is None:
         return None
-    held = found.hold
+    held = rollout.hold
     hold = contract.HoldView(held.gate, held.message, held.since or "") if held is not None else None
     paused = bool(inference.spec.rollout and inference.spec.rollout.paused)
     return contract.RolloutView(
-        found.from_revision, found.to_revision, found.wave, found.ready, found.outdated, paused, hold
+        rollout.from_revision, rollout.to_revision, rollout.wave, rollout.ready, rollout.outdated, paused, hold
     )
 
 
@@ -156,11 +164,13 @@ def _waiting(
     key = f"{gang.namespace}/{gang.name}"
     roots = {number: root for root in groups if (number := _unit_of(root)) is not None}
     units = [(int(unit.name), unit) for unit in tree.children]
-    told = [
-        found for number, unit in units if (root := roots.get(number)) and (found := _of_unit(key, number, unit, root))
+    views = [
+        waiting
+        for number, unit in units
+        if (root := roots.get(number)) and (waiting := _of_unit(key, number, unit, root))
     ]
-    own = list(_of_resource(key, inference, units_told=bool(told)))
-    yield from told
+    own = list(_of_resource(key, inference, units_told=bool(views)))
+    yield from views
     yield from own
     for number, unit in units:
         # Why there are no groups yet is what the resource says, if it says anything.
@@ -177,17 +187,17 @@ def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: boo
         hold = rollout.hold
         seen.add(hold.gate)
         yield _waiting_gang(key, None, hold.gate, hold.message, hold.since or "")
-    for each in _wrong(inference, silent):
-        if each.reason not in seen:
-            seen.add(each.reason)
-            yield _waiting_gang(key, None, each.reason, each.message, each.last_transition_time)
+    for condition in _wrong(inference, silent):
+        if condition.reason not in seen:
+            seen.add(condition.reason)
+            yield _waiting_gang(key, None, condition.reason, condition.message, condition.last_transition_time)
 
 
 def _wrong(inference: DisaggregatedInference, silent: Collection[str]) -> Iterator[Condition]:
-    found: Sequence[Condition] = inference.status.conditions if inference.status else ()
-    for each in found:
-        if is_wrong(each) and each.type not in silent:
-            yield each
+    conditions: Sequence[Condition] = inference.status.conditions if inference.status else ()
+    for condition in conditions:
+        if is_wrong(condition) and condition.type not in silent:
+            yield condition
 
 
 def _unit_of(group: core.Group) -> int | None:
@@ -203,8 +213,8 @@ def _of_unit(key: str, number: int, unit: StatusTree, root: core.Group) -> contr
         return _waiting_gang(key, number, names.REASON_WAITING, unit.reason, root.metadata.creation_timestamp)
     if admitted.status == "True":
         return None
-    said = _waiting_gang(key, number, admitted.reason, admitted.message, admitted.last_transition_time or "")
-    return msgspec.structs.replace(said, reserved=describe_reservation(root))
+    view = _waiting_gang(key, number, admitted.reason, admitted.message, admitted.last_transition_time or "")
+    return msgspec.structs.replace(view, reserved=describe_reservation(root))
 
 
 def _waiting_gang(key: str, unit: int | None, reason: str, message: str, since: str) -> contract.WaitingView:
@@ -224,10 +234,10 @@ def _waiting_gang(key: str, unit: int | None, reason: str, message: str, since: 
 
 def number_waiting(waiting: Iterable[contract.WaitingView]) -> dict[str, contract.WaitingView]:
     """Gangs that wait, by the key that they have in a state."""
-    found: dict[str, contract.WaitingView] = {}
+    by_place: dict[str, contract.WaitingView] = {}
     counts: dict[tuple[str, int | None], int] = {}
-    for each in waiting:
-        place = (each.gang, each.unit)
+    for gang in waiting:
+        place = (gang.gang, gang.unit)
         counts[place] = count = counts.get(place, -1) + 1
-        found[f"{each.gang}/{'' if each.unit is None else each.unit}/{count}"] = each
-    return found
+        by_place[f"{gang.gang}/{'' if gang.unit is None else gang.unit}/{count}"] = gang
+    return by_place

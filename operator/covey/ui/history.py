@@ -100,8 +100,8 @@ async def read_story(client: Client, namespace: str, name: str, now: float) -> c
     events = list(about or ())
     if about is not None and 0 < len(mine) <= _MANY_PODS:
         uids = {pod.metadata.uid for pod in mine}
-        found = await _events(lister, namespace, "regarding.kind=Pod")
-        events += (event for event in found or () if event.regarding.uid in uids)
+        pod_events = await _events(lister, namespace, "regarding.kind=Pod")
+        events += (event for event in pod_events or () if event.regarding.uid in uids)
     roots = tuple(group for group in [*(composites or ()), *(groups or ())] if _is_owned_by(group.metadata, inference))
     return tell(HistorySources(inference, mine, roots, tuple(events), tuple(lister.denied)), now)
 
@@ -124,19 +124,19 @@ def tell(chronicle: HistorySources, now: float) -> contract.History:
     """
     meta = chronicle.inference.metadata
     lanes = timelines_of(chronicle.pods)
-    found = [
+    events = [
         *_of_resource(chronicle.inference),
         *_of_groups(chronicle.groups),
         *_of_pods(chronicle.pods),
         *_of_lanes(lanes),
         *_of_events(chronicle),
     ]
-    told = sorted(_once(each for each in found if each.time), key=lambda each: each.time)
-    left_out = max(0, len(told) - MOST_EVENTS) + max(0, len(lanes) - MOST_LANES)
+    shown = sorted(_once(event for event in events if event.time), key=lambda event: event.time)
+    left_out = max(0, len(shown) - MOST_EVENTS) + max(0, len(lanes) - MOST_LANES)
     return contract.History(
         f"{meta.namespace}/{meta.name}",
         rfc3339(now),
-        tuple(told[-MOST_EVENTS:]),
+        tuple(shown[-MOST_EVENTS:]),
         tuple(lanes[:MOST_LANES]),
         left_out,
         chronicle.denied,
@@ -170,22 +170,22 @@ def _of_resource(inference: Inference) -> Iterator[contract.HistoryEvent]:
     yield _event(meta.creation_timestamp, "created", "Created", "", "metadata", object=who)
     if meta.deletion_timestamp:
         yield _event(meta.deletion_timestamp, "draining", "Deleted", "it is being deleted", "metadata", object=who)
-    for each in _dicts(inference.status.get("conditions")):
-        yield from _of_condition(each, who)
+    for entry in _dicts(inference.status.get("conditions")):
+        yield from _of_condition(entry, who)
     rollout = inference.status.get("rollout")
     if isinstance(rollout, dict):
         yield from _of_rollout(rollout, who)
-    for each in _dicts(inference.status.get("unitStatuses")):
-        since = each.get("belowMinimumSince")
+    for entry in _dicts(inference.status.get("unitStatuses")):
+        since = entry.get("belowMinimumSince")
         if since:
             yield _event(
-                since, "failed", "BelowMinimum", str(each.get("message", "")), "status", type="Warning",
-                unit=each.get("unit"), object=who,
+                since, "failed", "BelowMinimum", str(entry.get("message", "")), "status", type="Warning",
+                unit=entry.get("unit"), object=who,
             )  # fmt: skip
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def _of_condition(condition: Mapping[str, Any], who: str, **more: Any) -> Iterator[contract.HistoryEvent]:
@@ -274,12 +274,12 @@ def _place(pod: TimedPod) -> dict[str, Any]:
 
 def _of_lanes(lanes: Iterable[contract.ReplicaTimeline]) -> Iterator[contract.HistoryEvent]:
     """Events of replicas: one for all of a role at the same time."""
-    found: dict[tuple[str, str, int, str, str], list[int]] = {}
+    replicas_of: dict[tuple[str, str, int, str, str], list[int]] = {}
     for lane in lanes:
         for word, kind, time in _steps(lane):
             if time is not None:
-                found.setdefault((_whole(time), kind, lane.unit, lane.role, word), []).append(lane.replica)
-    for (time, kind, unit, role, word), replicas in found.items():
+                replicas_of.setdefault((_whole(time), kind, lane.unit, lane.role, word), []).append(lane.replica)
+    for (time, kind, unit, role, word), replicas in replicas_of.items():
         alone = replicas[0] if len(replicas) == 1 else None
         which = f"replica {alone}" if alone is not None else f"{len(replicas)} replicas"
         message = f"unit {unit}, {role}: {which} {'is' if alone is not None else 'are'} {_WORDS[word]}"
@@ -307,15 +307,17 @@ def _steps(lane: contract.ReplicaTimeline) -> tuple[tuple[str, str, str | None],
     )
 
 
-def _once(told: Iterable[contract.HistoryEvent]) -> list[contract.HistoryEvent]:
+def _once(events: Iterable[contract.HistoryEvent]) -> list[contract.HistoryEvent]:
     """Without conditions of which an Event says the same, at about the same time: the Event says how often."""
-    every = list(told)
-    said = [event for event in every if event.source == "event" and event.message]
+    every = list(events)
+    with_message = [event for event in every if event.source == "event" and event.message]
     return [
-        each
-        for each in every
-        if each.source != "condition"
-        or not any(each.message.endswith(event.message) and _are_near(each.time, event.time) for event in said)
+        other
+        for other in every
+        if other.source != "condition"
+        or not any(
+            other.message.endswith(event.message) and _are_near(other.time, event.time) for event in with_message
+        )
     ]
 
 

@@ -34,14 +34,14 @@ def plan(
         InputError: the manifest cannot be planned.
     """
     documents = read_pasted(manifest, NAME)
-    found = sort_manifests(documents, None, namespace, facts.topologies, where=ManifestPath(NAME), source=NAME)
-    pods = sum(inference.spec.pods for _, inference, _ in found.inferences)
+    manifests = sort_manifests(documents, None, namespace, facts.topologies, where=ManifestPath(NAME), source=NAME)
+    pods = sum(inference.spec.pods for _, inference, _ in manifests.inferences)
     if pods > MOST_PODS:
         raise InputError(ManifestPath(NAME), f"has {pods:,} pods in all", f"plan at most {MOST_PODS:,} at once")
-    facts = with_manifests(facts, found)
-    workloads, warnings = workloads_of(found, facts)
-    told = tuple(each.message for each in denied)
-    facts = replace(facts, warnings=(*facts.warnings, *warnings, *told))
+    facts = with_manifests(facts, manifests)
+    workloads, warnings = workloads_of(manifests, facts)
+    denials = tuple(denial.message for denial in denied)
+    facts = replace(facts, warnings=(*facts.warnings, *warnings, *denials))
     planned = plan_all(workloads, facts, clock)
     report = planned.report
     return contract.PlanAnswer(report.status, report, tuple(planned.notes), _floor(planned), tuple(denied))
@@ -49,7 +49,7 @@ def plan(
 
 def problems_of(error: InputError) -> tuple[contract.ErrorDetail, ...]:
     """The problems of a manifest."""
-    return tuple(contract.ErrorDetail(each.what, each.remedy, str(each.place)) for each in error.problems)
+    return tuple(contract.ErrorDetail(problem.what, problem.remedy, str(problem.place)) for problem in error.problems)
 
 
 def _floor(planned: Planned) -> contract.PlanPicture:

@@ -19,7 +19,7 @@ _ORDER: Final = tuple(TreeState)
 
 def timelines_of(pods: Iterable[TimedPod]) -> list[contract.ReplicaTimeline]:
     """A lane for each replica, in the order of units, roles and replicas."""
-    found: dict[tuple[int, str, int], list[TimedPod]] = {}
+    pods_of: dict[tuple[int, str, int], list[TimedPod]] = {}
     for pod in pods:
         meta = pod.metadata
         place = (
@@ -27,8 +27,8 @@ def timelines_of(pods: Iterable[TimedPod]) -> list[contract.ReplicaTimeline]:
             meta.label(names.LABEL_ROLE) or "",
             small(number(meta.label(names.LABEL_REPLICA))),
         )
-        found.setdefault(place, []).append(pod)
-    return [_lane(*place, found[place]) for place in sorted(found)]
+        pods_of.setdefault(place, []).append(pod)
+    return [_lane(*place, pods_of[place]) for place in sorted(pods_of)]
 
 
 def _lane(unit: int, role: str, replica: int, pods: Sequence[TimedPod]) -> contract.ReplicaTimeline:
@@ -54,8 +54,8 @@ def _lane(unit: int, role: str, replica: int, pods: Sequence[TimedPod]) -> contr
 def _all(pods: Sequence[TimedPod], time_of: Callable[[TimedPod], str | None]) -> str | None:
     """Time at which the last of them got there; None while one has not."""
     times = [time_of(pod) for pod in pods]
-    found = [time for time in times if time is not None]
-    return max(found) if len(found) == len(times) else None
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) else None
 
 
 def _placed_at(pod: TimedPod) -> str | None:
@@ -74,8 +74,8 @@ def _ready(pod: TimedPod) -> str | None:
 
 
 def _since(pod: TimedPod, kind: str) -> str | None:
-    found = core.condition(pod.status.conditions, kind)
-    return found.last_transition_time if found is not None and found.status == "True" else None
+    condition = core.condition(pod.status.conditions, kind)
+    return condition.last_transition_time if condition is not None and condition.status == "True" else None
 
 
 def _going(pod: TimedPod) -> str | None:

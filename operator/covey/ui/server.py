@@ -153,12 +153,12 @@ class Server:
 
     async def _feed(self, request: web.Request) -> ViewerFeed:
         given = request.query.getall("namespace", None)
-        namespaces = [each for each in given or () if each]
+        namespaces = [namespace for namespace in given or () if namespace]
         if len(namespaces) > self._limits.namespaces:
             what = f"more than {self._limits.namespaces} namespaces at once are not shown"
             raise Refused(HTTPStatus.BAD_REQUEST, contract.ErrorDetail(what, "name fewer, or none for all"))
-        for each in namespaces:
-            _check_name(each)
+        for name in namespaces:
+            _check_name(name)
         credentials = self._credentials(request)
         with self._question(credentials):
             return await self._viewers.feed(credentials, None if given is None else namespaces)
@@ -232,11 +232,11 @@ class Server:
     async def _explain(self, request: web.Request) -> web.Response:
         self._credentials(request)
         reason = request.match_info["reason"]
-        found = reasons.explain(reason)
-        meaning = found.meaning if found else reasons.GOOD.get(reason) or reasons.BAD.get(reason)
+        explanation = reasons.explain(reason)
+        meaning = explanation.meaning if explanation else reasons.GOOD.get(reason) or reasons.BAD.get(reason)
         if meaning is None:
             raise Refused(HTTPStatus.NOT_FOUND, contract.ErrorDetail(f"{reason[:100]} is no reason of Covey's"))
-        remedy, needs_person = (found.remedy, found.needs_person) if found else ("", False)
+        remedy, needs_person = (explanation.remedy, explanation.needs_person) if explanation else ("", False)
         return _answer(contract.Explained(reason, meaning, remedy, needs_person))
 
     async def _file(self, request: web.Request) -> web.Response:

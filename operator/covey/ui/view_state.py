@@ -63,8 +63,8 @@ class _Entries(dict[str, T], Generic[T]):
 
     def take(self) -> dict[str, T | None]:
         """The changes since the last call."""
-        found, self.changed = self.changed, {}
-        return found
+        changes, self.changed = self.changed, {}
+        return changes
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class ViewBuilder:
         self._head = now
         nodes, gangs, pods, waiting = self._maps
         taken = {"nodes": nodes.take(), "gangs": gangs.take(), "pods": pods.take(), "waiting": waiting.take()}
-        return patch | {name: found for name, found in taken.items() if found}
+        return patch | {name: values for name, values in taken.items() if values}
 
     def parts(self) -> ObjectsView:
         """Everything as it is now; the maps are the board's own."""
@@ -276,12 +276,12 @@ class ViewBuilder:
 
     def _draw_roles(self) -> None:
         """Resources have come or gone, or have other roles: letters and colours are given anew, the oldest first."""
-        found = [gang.inference for gang in self._gangs.values() if gang.inference is not None]
-        found.sort(key=lambda each: (each.metadata.creation_timestamp, each.metadata.key))
+        inferences = [gang.inference for gang in self._gangs.values() if gang.inference is not None]
+        inferences.sort(key=lambda inference: (inference.metadata.creation_timestamp, inference.metadata.key))
         owners: dict[tuple[str, str], DeviceOwner] = {}
         # Letters are told apart within a resource, P is prefill everywhere; colours over all of them.
-        for each in found:
-            for place, owner in owners_of((key_of(each), role) for role in role_names(each)).items():
+        for inference in inferences:
+            for place, owner in owners_of((key_of(inference), role) for role in role_names(inference)).items():
                 owners[place] = replace(owner, ink=len(owners))
         former, self._owners = self._owners, owners
         changed = (key for (key, role), owner in owners.items() if former.get((key, role)) != owner)
@@ -296,8 +296,8 @@ class ViewBuilder:
         drawn, waits = None, {}
         if gang.inference is not None:
             groups = self._groups.get(gang.inference.metadata.uid, {}).values()
-            drawn, found = draw_gang(gang.inference, groups, gang.pods.values(), layout, self._owners)
-            waits = number_waiting(found)
+            drawn, drawn_gangs = draw_gang(gang.inference, groups, gang.pods.values(), layout, self._owners)
+            waits = number_waiting(drawn_gangs)
         gangs.draw(key, drawn)
         for name in gang.waiting - waits.keys():
             waiting.draw(name, None)

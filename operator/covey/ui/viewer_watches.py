@@ -240,36 +240,38 @@ class ViewerWatches:
                 await asyncio.sleep(0)  # by then each has its first reading
                 self._begun.set()
         except BaseExceptionGroup as errors:
-            found = errors.subgroup(Unauthorized)
-            if found is None:
+            unauthorized = errors.subgroup(Unauthorized)
+            if unauthorized is None:
                 raise
-            raise found.exceptions[0] from None
+            raise unauthorized.exceptions[0] from None
 
     async def wait_until_read(self) -> None:
         """Wait until it is known of everything what there is, or that it may not be read."""
         await self._begun.wait()
         # What is denied everywhere adds readings of namespaces before it is settled itself.
-        while waiting := next((each for each in self._readings if not each.settled.is_set()), None):
+        while waiting := next((reading for reading in self._readings if not reading.settled.is_set()), None):
             await waiting.settled.wait()
 
     @property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that are read in fact; empty for all."""
         kind = resources.DISAGGREGATED_INFERENCES
-        found = (each for each in self._readings if each.collection.resource == kind and each.namespace is None)
-        return () if any(each.denied is None for each in found) else self._narrow
+        readings = (
+            reading for reading in self._readings if reading.collection.resource == kind and reading.namespace is None
+        )
+        return () if any(reading.denied is None for reading in readings) else self._narrow
 
     @property
     def lost(self) -> KubeError | None:
         """The error with which the API server does not answer, if so."""
-        return next((each.lost for each in self._readings if each.lost is not None), None)
+        return next((reading.lost for reading in self._readings if reading.lost is not None), None)
 
     def denials(self) -> Iterator[contract.Denied]:
         """The parts that are not shown for want of rights."""
-        for each in self._readings:
-            told = each.denial()
-            if told is not None:
-                yield told
+        for watch in self._readings:
+            denial = watch.denial()
+            if denial is not None:
+                yield denial
 
     async def _follow(self, collection: WatchedCollection, group: asyncio.TaskGroup) -> None:
         """Read from all namespaces, and from the narrow ones where that is denied or not wanted."""
@@ -294,11 +296,11 @@ class ViewerWatches:
         return {reading: group.create_task(reading.run()) for reading in readings}
 
     def _reading(self, collection: WatchedCollection, namespace: str | None) -> ViewerWatch[Any]:
-        found: ViewerWatch[Any] = ViewerWatch(
+        watch: ViewerWatch[Any] = ViewerWatch(
             *(self._client, collection, namespace, self._board, self._changed, self._every, self._clock)
         )
-        self._readings.append(found)
-        return found
+        self._readings.append(watch)
+        return watch
 
 
 async def _end(task: asyncio.Task[Any]) -> None:

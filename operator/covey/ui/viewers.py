@@ -164,11 +164,11 @@ class Viewers:
         self._leave(own, limits.views, f"you look at {limits.views} other views; close some of them")
         if tenant is not None:
             accounts = {key: entry.tenant for key, entry in self._entries.items() if entry.tenant is not None}
-            beside = [key for key, each in accounts.items() if each == tenant]
-            said = f"the service accounts of {tenant} look at {limits.tenant_feeds} views; close some of them"
-            self._leave(beside, limits.tenant_feeds, said)
-            said = f"{limits.account_feeds} views of service accounts are open; try again later"
-            self._leave([key for key in accounts if key in self._entries], limits.account_feeds, said)
+            beside = [key for key, of_tenant in accounts.items() if of_tenant == tenant]
+            refusal = f"the service accounts of {tenant} look at {limits.tenant_feeds} views; close some of them"
+            self._leave(beside, limits.tenant_feeds, refusal)
+            refusal = f"{limits.account_feeds} views of service accounts are open; try again later"
+            self._leave([key for key in accounts if key in self._entries], limits.account_feeds, refusal)
         self._leave(list(self._entries), self.limits.feeds, f"{self.limits.feeds} views are open; try again later")
 
     def _leave(self, keys: Sequence[Key], most: int, otherwise: str) -> None:

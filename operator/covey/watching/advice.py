@@ -31,26 +31,26 @@ def advise(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> tuple
         inference: the resource.
         pods: of its namespace; others than its own are left out.
     """
-    found: dict[reasons.Explanation, Advice] = {}
+    advice: dict[reasons.Explanation, Advice] = {}
     for reason in [*_status_reasons(inference), *_release_reasons(inference, pods)]:
         explained = reasons.explain(reason)
         if explained is not None:
-            found.setdefault(explained, Advice(reason, explained.meaning, explained.remedy))
-    return tuple(found.values())
+            advice.setdefault(explained, Advice(reason, explained.meaning, explained.remedy))
+    return tuple(advice.values())
 
 
 def _status_reasons(inference: DisaggregatedInference) -> Iterator[str]:
     status = inference.status
     if status is None:
         return
-    conditions = sorted(status.conditions, key=lambda each: each.type not in _SUMS)
-    found = [each.reason for each in conditions if is_wrong(each)]
+    conditions = sorted(status.conditions, key=lambda condition: condition.type not in _SUMS)
+    given = [condition.reason for condition in conditions if is_wrong(condition)]
     if status.rollout is not None and status.rollout.hold is not None:
-        found.append(status.rollout.hold.gate)
-    found += [unit.reason for unit in status.unit_statuses if unit.reason != names.READY]
+        given.append(status.rollout.hold.gate)
+    given += [unit.reason for unit in status.unit_statuses if unit.reason != names.READY]
     # What follows from a decision waits for it; that nothing was decided yet is true only where nothing else is.
-    decided = [reason for reason in found if reason != names.REASON_WAITING]
-    yield from decided or found
+    decided = [reason for reason in given if reason != names.REASON_WAITING]
+    yield from decided or given
 
 
 def describe_unseen(inference: DisaggregatedInference) -> str:

@@ -109,8 +109,8 @@ def _leader(lease: Lease, now: float) -> Leader:
     silence = max(now - renewed, 0.0) if renewed is not None else None
     expired = not spec.holder_identity or silence is None or silence > spec.lease_duration_seconds
     # A release that does not write it leaves what the one before it wrote.
-    told = read_json(meta.annotation(ANNOTATION_LEADER))
-    mine = told if isinstance(told, dict) and told.get("holder") == spec.holder_identity else {}
+    leader = read_json(meta.annotation(ANNOTATION_LEADER))
+    mine = leader if isinstance(leader, dict) and leader.get("holder") == spec.holder_identity else {}
     namespaces = tuple(map(str, mine.get("namespaces") or ()))
     version = str(mine.get("version") or "")
     return Leader(meta.name, meta.namespace, spec.holder_identity, silence, expired, version, namespaces)

@@ -80,11 +80,11 @@ def grow(
     for pod in pods:
         if _is_owned_by(pod.metadata, uid):
             index.set_pod(pod)
-    found = [unit for root in index.roots() if (unit := index.unit(root)) is not None]
-    units = [_unit(unit, index, place_of) for unit in sorted(found, key=lambda each: each.index)]
+    standing = [unit for root in index.roots() if (unit := index.unit(root)) is not None]
+    units = [_unit(unit, index, place_of) for unit in sorted(standing, key=lambda unit: unit.index)]
     wanted = 0 if inference.spec.suspend else inference.spec.replicas
-    there = {unit.index for unit in found}
-    missing = [number for number in range(wanted) if number not in there][: max(0, wanted - len(found))]
+    there = {unit.index for unit in standing}
+    missing = [number for number in range(wanted) if number not in there][: max(0, wanted - len(standing))]
     units += [StatusTree("unit", str(number), TreeState.WAITING, "its groups do not exist yet") for number in missing]
     ready = sum(unit.state in _SERVING for unit in units)
     return StatusTree(
@@ -109,8 +109,10 @@ def _own_reason(inference: DisaggregatedInference, units: Sequence[StatusTree]) 
     if any(unit.children and unit.reason for unit in units):
         silent |= {names.ADMITTED, names.READY, names.PROGRESSING}
     conditions = inference.status.conditions if inference.status else ()
-    found = [each for each in conditions if is_wrong(each) and each.type not in silent]
-    texts = (f"{each.reason}: {each.message}" if each.message else each.reason for each in found)
+    wrong = [condition for condition in conditions if is_wrong(condition) and condition.type not in silent]
+    texts = (
+        f"{condition.reason}: {condition.message}" if condition.message else condition.reason for condition in wrong
+    )
     return "; ".join(dict.fromkeys(filter(None, (describe_unseen(inference), *texts))))
 
 
@@ -125,8 +127,8 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
         reason = reason or "the scheduler process has not looked at it yet"
         state = TreeState.WAITING if state is not TreeState.FAILED else state
     elif admitted.status != "True":
-        said = f"{admitted.reason}: {admitted.message}" if admitted.message else admitted.reason
-        reason = "; ".join(filter(None, (said, describe_reservation(unit.root))))
+        text = f"{admitted.reason}: {admitted.message}" if admitted.message else admitted.reason
+        reason = "; ".join(filter(None, (text, describe_reservation(unit.root))))
         state = TreeState.WAITING if state is not TreeState.FAILED else state
     elif state is TreeState.HELD:
         pods = list(unit.pods())
@@ -158,7 +160,7 @@ def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     state = TreeState.READY if ready >= role.desired else TreeState.SERVING
     if ready < max(1, role.minimum) and role.desired:
         # As bad as the best `minimum` replicas allow: surplus that waits does not make a role wait.
-        best = sorted(replicas, key=lambda each: _ORDER.index(each.state))[: max(1, role.minimum)]
+        best = sorted(replicas, key=lambda replica: _ORDER.index(replica.state))[: max(1, role.minimum)]
         state = _worst(best) if len(best) >= role.minimum and best else TreeState.WAITING
     return StatusTree("role", role.name, state, reason, "", ready, role.desired, role.minimum, replicas)
 
@@ -224,11 +226,15 @@ def _running(pod: core.Pod) -> tuple[TreeState, str]:
     ready = core.condition(pod.status.conditions, "Ready")
     if ready is not None and ready.status == "True":
         return TreeState.READY, ""
-    said = core.describe_containers(pod) or next(
-        (each.message or each.reason for each in pod.status.conditions or () if each.status == "False" and _says(each)),
+    description = core.describe_containers(pod) or next(
+        (
+            condition.message or condition.reason
+            for condition in pod.status.conditions or ()
+            if condition.status == "False" and _says(condition)
+        ),
         "",
     )
-    return TreeState.STARTING, f"{pod.status.phase.lower()}{f': {said}' if said else ', not ready yet'}"
+    return TreeState.STARTING, f"{pod.status.phase.lower()}{f': {description}' if description else ', not ready yet'}"
 
 
 def _says(condition: core.Condition) -> bool:

@@ -59,7 +59,7 @@ def measure(
     """
     counted = resource or main_resource((), grounds)
     depths = _depths(topology, grounds, set(levels) if levels is not None else None)
-    found = [_usage(CLUSTER, "", (), grounds, counted)]
+    usages = [_usage(CLUSTER, "", (), grounds, counted)]
     members: dict[Path, list[NodeUsage]] = {}
     for ground in grounds:
         for depth in depths:
@@ -67,19 +67,19 @@ def measure(
                 members.setdefault(ground.path[: depth + 1], []).append(ground)
     for path in sorted(members, key=path_order):
         level = topology.levels[len(path) - 1].name
-        found.append(_usage(level, str(path[-1]), path, members[path], counted))
-    return UsageReport(topology.name, counted, tuple(found))
+        usages.append(_usage(level, str(path[-1]), path, members[path], counted))
+    return UsageReport(topology.name, counted, tuple(usages))
 
 
 def _depths(topology: Topology, grounds: Sequence[NodeUsage], levels: set[str] | None) -> list[int]:
     if levels is not None:
         return [depth for depth, level in enumerate(topology.levels) if level.name in levels]
-    found = []
+    depths = []
     for depth in range(len(topology.levels)):
         domains = {ground.path[: depth + 1] for ground in grounds if len(ground.path) > depth}
         if len(domains) < len(grounds):
-            found.append(depth)
-    return found
+            depths.append(depth)
+    return depths
 
 
 def _usage(level: str, domain: str, path: Path, grounds: Sequence[NodeUsage], resource: str) -> Usage:
@@ -125,7 +125,7 @@ def whereabouts(name: str | None, facts: ClusterFacts) -> Callable[[Sequence[str
 
     def words(nodes: Sequence[str]) -> str:
         shared = teller.shared_domains(node for node in nodes if node in paths)
-        return ", ".join(f"{each.level} {each.domain}" for each in shared if each.level != "host")
+        return ", ".join(f"{domain.level} {domain.domain}" for domain in shared if domain.level != "host")
 
     return words
 
@@ -141,7 +141,9 @@ def floor_now(inferences: Sequence[DisaggregatedInference], facts: ClusterFacts)
     inventory = Inventory([topology])
     for node in facts.nodes:
         inventory.set_node(node)
-    titles = {each.metadata.uid: f"{each.metadata.namespace}/{each.metadata.name}" for each in inferences}
+    titles = {
+        inference.metadata.uid: f"{inference.metadata.namespace}/{inference.metadata.name}" for inference in inferences
+    }
     ours = [pod for pod in facts.pods if (owner := pod.metadata.controller) and owner.uid in titles]
     spots = [spot for pod in ours if (spot := _spot(pod, titles)) is not None]
     drawn = {pod.metadata.uid for pod in ours}
@@ -151,7 +153,9 @@ def floor_now(inferences: Sequence[DisaggregatedInference], facts: ClusterFacts)
         spots,
         title=", ".join(titles.values()),
         wanted=[resources.pod_requests(pod) for pod in ours],
-        roles=[(titles[each.metadata.uid], role.name) for each in inferences for role in each.spec.roles],
+        roles=[
+            (titles[inference.metadata.uid], role.name) for inference in inferences for role in inference.spec.roles
+        ],
     )
 
 

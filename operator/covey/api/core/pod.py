@@ -492,8 +492,8 @@ def _trouble(container: Container, status: ContainerStatus) -> Trouble | None:
     elif waiting is not None and waiting.reason not in _STARTING:
         reason = waiting.reason
         # Other messages are of the moment: they have times and identifiers.
-        told = f" ({waiting.message[:_LONGEST]})" if reason == _CONFIGURATION and waiting.message else ""
-        parts.append(f"waits: {reason}{told}")
+        detail = f" ({waiting.message[:_LONGEST]})" if reason == _CONFIGURATION and waiting.message else ""
+        parts.append(f"waits: {reason}{detail}")
     if ended is not None and ended.exit_code:
         reason = reason or ended.reason or "Error"
         parts.append(f"ended with exit code {ended.exit_code}{f' ({ended.reason})' if ended.reason else ''}")

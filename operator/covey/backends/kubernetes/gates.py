@@ -45,8 +45,8 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
     withheld: set[Slot] = set()
     going: list[ReplicaProgress] = []
     for unit, replicas in sorted(progress.units.items()):
-        minimum = [each for each in replicas if each.in_minimum]
-        if not all(each.is_let_go for each in minimum):
+        minimum = [replica for replica in replicas if replica.in_minimum]
+        if not all(replica.is_let_go for replica in minimum):
             wait = _wait(progress, minimum)
             if wait is None:
                 # Who comes first is placed first: the larger a replica, the fewer places there are for it.
@@ -54,14 +54,14 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
             else:
                 waits[unit] = wait
         if atomic and not progress.has_minimum(unit):
-            withheld.update(slot for each in replicas if _is_single_surplus(each) for slot in each.slots)
+            withheld.update(slot for replica in replicas if _is_single_surplus(replica) for slot in replica.slots)
     # Every minimum that can go has its room by now.
     for unit, replicas in progress.units.items():
         if progress.has_minimum(unit):
-            at_once = [each for each in replicas if atomic and _is_single_surplus(each)]
-            going += (each for each in at_once if each.is_complete and not each.is_let_go)
+            at_once = [replica for replica in replicas if atomic and _is_single_surplus(replica)]
+            going += (replica for replica in at_once if replica.is_complete and not replica.is_let_go)
             going += _surplus(progress, [e for e in replicas if not _is_single_surplus(e)] if at_once else replicas)
-    slots = tuple(slot for each in going for slot in each.slots)
+    slots = tuple(slot for replica in going for slot in replica.slots)
     return Release(slots, waits, confined=_domain_labels(progress, slots), withheld=frozenset(withheld))
 
 
@@ -70,8 +70,8 @@ def _domain_labels(progress: Progress, slots: Sequence[Slot]) -> Mapping[Slot, M
 
     kube-scheduler needs them, as it goes from replica to replica and never back.
     """
-    found = ((slot, progress.room.domain_labels(slot)) for slot in slots) if progress.room is not None else ()
-    return {slot: labels for slot, labels in found if labels}
+    labelled = ((slot, progress.room.domain_labels(slot)) for slot in slots) if progress.room is not None else ()
+    return {slot: labels for slot, labels in labelled if labels}
 
 
 def _is_single_surplus(replica: ReplicaProgress) -> bool:
@@ -84,7 +84,7 @@ def _largest(replica: ReplicaProgress) -> int:
 
 def _wait(progress: Progress, minimum: Sequence[ReplicaProgress]) -> core.Condition | None:
     """Return why the minimum of a unit is kept; None when it may go."""
-    missing = sum(not each.is_complete for each in minimum)
+    missing = sum(not replica.is_complete for replica in minimum)
     if missing:
         what = f"{missing} of {len(minimum)} replicas of its minimum have no pods yet"
         return _waiting_condition(names.REASON_WAITING, what)
@@ -106,10 +106,10 @@ def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterato
     """Return the surplus that finds room, the emptiest role first; a replica that finds none ends its role's turn."""
     waiting: dict[str, list[ReplicaProgress]] = {}
     share: dict[str, list[bool]] = {}
-    for each in replicas:
-        share.setdefault(each.role, []).append(each.is_let_go)
-        if not each.is_let_go and each.is_complete:
-            waiting.setdefault(each.role, []).append(each)
+    for waiting_replica in replicas:
+        share.setdefault(waiting_replica.role, []).append(waiting_replica.is_let_go)
+        if not waiting_replica.is_let_go and waiting_replica.is_complete:
+            waiting.setdefault(waiting_replica.role, []).append(waiting_replica)
     room, anchor = progress.room, _anchor(progress, replicas)
     for _ in range(_STEP):
         if room is None or not waiting:
@@ -129,4 +129,4 @@ def _anchor(progress: Progress, replicas: Sequence[ReplicaProgress]) -> tuple[Re
     if spec.topology.required is None:
         return ()
     following = {role.name for role in spec.roles if role.topology.follow_unit}
-    return tuple(each for each in replicas if each.is_bound and each.role in following)[:1]
+    return tuple(replica for replica in replicas if replica.is_bound and replica.role in following)[:1]

@@ -56,36 +56,40 @@ def release(progress: Progress) -> Release:
     later: list[float] = []
     now = progress.now
     units = {
-        number: tuple(_Replica(each, _group_of(progress, each)) for each in replicas)
+        number: tuple(_Replica(replica, _group_of(progress, replica)) for replica in replicas)
         for number, replicas in progress.units.items()
     }
-    minimums = {number: tuple(each for each in unit if each.progress.in_minimum) for number, unit in units.items()}
+    minimums = {
+        number: tuple(replica for replica in unit if replica.progress.in_minimum) for number, unit in units.items()
+    }
     # Another unit's minimum comes before surplus, too, as long as it may be placed at once.
     undecided = any(_is_undecided(minimum, now) for minimum in minimums.values())
     for number, unit in units.items():
         minimum = minimums[number]
-        if undecided or not all(each.is_placed for each in minimum):
-            withheld |= {slot for each in unit if not each.progress.in_minimum for slot in each.progress.slots}
-        for found in (
+        if undecided or not all(replica.is_placed for replica in minimum):
+            withheld |= {slot for replica in unit if not replica.progress.in_minimum for slot in replica.progress.slots}
+        for finding in (
             _stuck(unit, now),
             _check_gangs_ignored(minimum, now),
             _silent(minimum, now),
             _refusal_of_successors(minimum),
         ):
-            if isinstance(found, core.Condition):
-                waits.setdefault(number, found)
-                if found.reason in {REASON_IGNORED, REASON_STUCK}:
-                    faults.setdefault(number, found)
-            elif found is not None:
-                later.append(found)
+            if isinstance(finding, core.Condition):
+                waits.setdefault(number, finding)
+                if finding.reason in {REASON_IGNORED, REASON_STUCK}:
+                    faults.setdefault(number, finding)
+            elif finding is not None:
+                later.append(finding)
     return Release(withheld=frozenset(withheld), waits=waits, faults=faults, again=min(later, default=None))
 
 
 def _is_undecided(minimum: Sequence[_Replica], now: float) -> bool:
     """Tell whether kube-scheduler has neither placed nor refused all of a minimum, and may be about to."""
-    if all(each.is_placed for each in minimum) or any(each.said and each.said.status == "False" for each in minimum):
+    if all(replica.is_placed for replica in minimum) or any(
+        replica.said and replica.said.status == "False" for replica in minimum
+    ):
         return False
-    return not any(isinstance(found(minimum, now), core.Condition) for found in (_check_gangs_ignored, _silent))
+    return not any(isinstance(check(minimum, now), core.Condition) for check in (_check_gangs_ignored, _silent))
 
 
 def _group_of(progress: Progress, replica: ReplicaProgress) -> Owned | None:
@@ -101,9 +105,9 @@ def group_identity(inference: str, replica: ReplicaProgress) -> Identity:
 
 def _stuck(unit: Sequence[_Replica], now: float) -> core.Condition | float | None:
     """Report a group that was deleted and that nothing keeps, but that does not go."""
-    kept = {name for each in unit if each.progress.pods and (name := _name(each.group))}
-    for each in unit:
-        group = each.group
+    kept = {name for replica in unit if replica.progress.pods and (name := _name(replica.group))}
+    for replica in unit:
+        group = replica.group
         if group is None or group.metadata.name in kept or not group.metadata.deletion_timestamp:
             continue
         wait = _GOING - (now - (seconds(group.metadata.deletion_timestamp) or now))
@@ -125,9 +129,9 @@ def _check_gangs_ignored(minimum: Sequence[_Replica], now: float) -> core.Condit
     """Report pods of the gang that were bound without their groups having been placed."""
     since = [
         at
-        for each in minimum
-        if each.said is None or each.said.status != "True"
-        for pod in each.progress.pods
+        for replica in minimum
+        if replica.said is None or replica.said.status != "True"
+        for pod in replica.progress.pods
         if (at := _bound_at(pod)) is not None
     ]
     if not since:
@@ -151,29 +155,33 @@ def _bound_at(pod: core.Pod) -> float | None:
 
 def _silent(minimum: Sequence[_Replica], now: float) -> core.Condition | float | None:
     """Report a minimum all of whose pods are there, while kube-scheduler has said nothing of any of its groups."""
-    if not minimum or any(each.said for each in minimum) or not all(each.progress.is_complete for each in minimum):
+    if (
+        not minimum
+        or any(replica.said for replica in minimum)
+        or not all(replica.progress.is_complete for replica in minimum)
+    ):
         return None
-    pods = [pod for each in minimum for pod in each.progress.pods]
+    pods = [pod for replica in minimum for pod in replica.progress.pods]
     if any(pod.spec.node_name for pod in pods):
         return None
     created = [at for pod in pods if (at := seconds(pod.metadata.creation_timestamp)) is not None]
     wait = _SILENCE - (now - max(created, default=now))
     if wait > 0:
         return wait
-    told = next(_unschedulable_messages(pods), "")
+    message = next(_unschedulable_messages(pods), "")
     return _condition(
         REASON_IGNORED,
-        f"kube-scheduler has not tried the unit for {_SILENCE:.0f} seconds{f' ({told})' if told else ''}: see whether it "
+        f"kube-scheduler has not tried the unit for {_SILENCE:.0f} seconds{f' ({message})' if message else ''}: see whether it "
         f"runs, under the scheduler name of the pods, with the feature gates {_GATES}",
     )
 
 
 def _refusal_of_successors(minimum: Sequence[_Replica]) -> core.Condition | None:
     """Report a group that was placed once and has lost pods, with what kube-scheduler says against their successors."""
-    for each in minimum:
-        if each.said is None or each.said.status != "True":
+    for replica in minimum:
+        if replica.said is None or replica.said.status != "True":
             continue
-        for pod in each.progress.pods:
+        for pod in replica.progress.pods:
             condition = core.condition(pod.status.conditions, "PodScheduled")
             if not pod.spec.node_name and condition is not None and condition.status == "False" and condition.message:
                 return _condition(condition.reason or names.REASON_WAITING, condition.message)

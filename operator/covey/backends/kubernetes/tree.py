@@ -106,7 +106,10 @@ class GroupTree:
     def _composites(self, layout: Layout) -> Iterator[Object]:
         for unit, roles in layout.units.items():
             for role in self._spec.roles:
-                sides = {self._is_composite(role), *(each.size > 1 for each in roles.get(role.name, {}).values())}
+                sides = {
+                    self._is_composite(role),
+                    *(revision.size > 1 for revision in roles.get(role.name, {}).values()),
+                }
                 if role.name in roles and self._is_in_gang(role) and True in sides:
                     spec = {**self._child(role_template(role.name), unit), **self._role_body(role, composite=True)}
                     yield shared.object_of(COMPOSITE_POD_GROUPS, self._metadata(unit, role.name), spec)

@@ -48,20 +48,20 @@ class Reports:
 
 
 def _by_unit(kind: str, objects: Mapping[Identity, Owned]) -> dict[str, list[Owned]]:
-    found: dict[str, list[Owned]] = {}
+    by_unit: dict[str, list[Owned]] = {}
     for (type_, _), owned in objects.items():
         unit = owned.metadata.label(names.LABEL_UNIT)
         if type_ == kind and unit is not None:
-            found.setdefault(unit, []).append(owned)
-    return found
+            by_unit.setdefault(unit, []).append(owned)
+    return by_unit
 
 
 def _admitted_condition(groups: Sequence[Owned]) -> core.Condition:
     """Return the condition of a unit whose minimum was let go; who keeps a minimum says why."""
-    for group in sorted(groups, key=lambda each: each.metadata.name):
-        said = next(filter(None, (core.condition(group.status.conditions, each) for each in CONDITIONS)), None)
-        if said is not None and said.status != "True":
-            what = f"kube-scheduler says of PodGroup {group.metadata.name}: {said.message or said.reason}"
+    for group in sorted(groups, key=lambda group: group.metadata.name):
+        condition = next(filter(None, (core.condition(group.status.conditions, kind) for kind in CONDITIONS)), None)
+        if condition is not None and condition.status != "True":
+            what = f"kube-scheduler says of PodGroup {group.metadata.name}: {condition.message or condition.reason}"
             return core.Condition(names.ADMITTED, "True", REASON, f"{LET_GO}; {what}")
     return core.Condition(names.ADMITTED, "True", REASON, LET_GO)
 
@@ -123,10 +123,10 @@ class UnitTree:
 
     @cached_property
     def _by_parent(self) -> Mapping[str, Sequence[Owned]]:
-        found: dict[str, list[Owned]] = {}
+        by_parent: dict[str, list[Owned]] = {}
         for owned in (*self.composites.values(), *self.leaves.values()):
-            found.setdefault(str(owned.spec.get("parentCompositePodGroupName")), []).append(owned)
-        return found
+            by_parent.setdefault(str(owned.spec.get("parentCompositePodGroupName")), []).append(owned)
+        return by_parent
 
     def _is_scheduled(self, group: Owned) -> bool:
         if self.leaves.get(group.metadata.name) is group:

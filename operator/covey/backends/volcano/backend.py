@@ -185,10 +185,10 @@ class Volcano:
         if status.phase in MET:
             return core.Condition(names.ADMITTED, "True", names.REASON_ADMITTED, "Volcano has admitted its minimum")
         # Both kinds of conditions stay when they cease to hold; this one is not asked for while the phase says else.
-        found = core.condition(status.conditions, "Unschedulable")
-        said = f"Volcano: {found.message}" if found is not None and found.message else self.silence
+        condition = core.condition(status.conditions, "Unschedulable")
+        message = f"Volcano: {condition.message}" if condition is not None and condition.message else self.silence
         phase = f" (phase {status.phase})" if status.phase else ""
-        return core.Condition(names.ADMITTED, "False", names.REASON_WAITING, f"{said}{phase}")
+        return core.Condition(names.ADMITTED, "False", names.REASON_WAITING, f"{message}{phase}")
 
     def in_use(self, _objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
         """Return the PodGroups that pods name in an annotation."""

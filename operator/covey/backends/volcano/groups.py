@@ -41,10 +41,10 @@ def requests_of(template: Template) -> Mapping[str, int] | None:
     """Compute what a pod takes from its node; None when that cannot be read, which the API server will say better."""
     try:
         pod = msgspec.convert({"metadata": {}, "spec": template["spec"]}, core.Pod, strict=False)
-        found = pod_requests(pod)
+        amounts = pod_requests(pod)
     except (msgspec.ValidationError, ValueError):
         return None
-    return {name: amount for name, amount in found.items() if name != PODS}
+    return {name: amount for name, amount in amounts.items() if name != PODS}
 
 
 def requests_together(replicas: Iterable[RoleRevision]) -> dict[str, str] | None:

@@ -48,24 +48,24 @@ def release(progress: Progress) -> Release:
 
 
 def _minimum(replicas: Iterable[ReplicaProgress]) -> Iterator[ReplicaProgress]:
-    return (each for each in replicas if each.in_minimum)
+    return (replica for replica in replicas if replica.in_minimum)
 
 
 def _gated_slots(replicas: Iterable[ReplicaProgress], *, in_minimum: bool) -> Iterator[Slot]:
-    for each in replicas:
-        if each.in_minimum is in_minimum and each.is_complete and not each.is_let_go:
-            yield from each.slots
+    for replica in replicas:
+        if replica.in_minimum is in_minimum and replica.is_complete and not replica.is_let_go:
+            yield from replica.slots
 
 
 def _waits_for(root: Owned | None, replicas: Sequence[ReplicaProgress]) -> str | None:
     minimum = tuple(_minimum(replicas))
     if root is None:
         return "waits until its PodGroup exists"
-    if not all(each.is_complete for each in minimum):
+    if not all(replica.is_complete for replica in minimum):
         return f"waits until every pod of the minimum exists: {_describe_progress(minimum, 'is_complete')}"
     if _lags(root, minimum):
         return "waits until its PodGroup has the new minimum"
-    if all(each.is_let_go for each in minimum) and not all(each.is_bound for each in minimum):
+    if all(replica.is_let_go for replica in minimum) and not all(replica.is_bound for replica in minimum):
         return _unmet(root, minimum)
     return None
 
@@ -91,13 +91,13 @@ def _lags(root: Owned, minimum: Iterable[ReplicaProgress]) -> bool:
 def _describe_progress(minimum: Iterable[ReplicaProgress], what: str) -> str:
     """Describe the progress of each role: ``prefill 1/2, decode 1/1``."""
     return ", ".join(
-        f"{role} {sum(getattr(each, what) for each in replicas)}/{len(replicas)}"
+        f"{role} {sum(getattr(replica, what) for replica in replicas)}/{len(replicas)}"
         for role, replicas in _by_role(minimum).items()
     )
 
 
 def _by_role(replicas: Iterable[ReplicaProgress]) -> Mapping[str, Sequence[ReplicaProgress]]:
-    found: dict[str, list[ReplicaProgress]] = {}
-    for each in replicas:
-        found.setdefault(each.role, []).append(each)
-    return found
+    by_role: dict[str, list[ReplicaProgress]] = {}
+    for replica in replicas:
+        by_role.setdefault(replica.role, []).append(replica)
+    return by_role

@@ -26,7 +26,7 @@ Object = dict[str, Any]
 @click.command("compile")
 @options.files()
 @options.recursive
-@click.option("--backend", type=click.Choice([each.value for each in Backend]), help="Instead of the spec's own.")
+@click.option("--backend", type=click.Choice([member.value for member in Backend]), help="Instead of the spec's own.")
 @click.option(
     "--dialect", metavar="VERSION", help="A form of the backend's API, such as v1alpha2. Default: the newest."
 )
@@ -56,7 +56,7 @@ def compile_command(
     elif form == "yaml":
         echo_yaml(objects)
     elif form == "name":
-        echo_names(full_name(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in objects)
+        echo_names(full_name(body["apiVersion"], body["kind"], body["metadata"]["name"]) for body in objects)
     else:
         from covey.cli.render.objects import print_objects  # noqa: PLC0415 - needs rich, which may be missing
 
@@ -64,18 +64,18 @@ def compile_command(
 
 
 def _inferences(files: tuple[str, ...], namespace: str, *, recursive: bool) -> list[DisaggregatedInference]:
-    found: list[DisaggregatedInference] = []
+    inferences: list[DisaggregatedInference] = []
     skipped: list[str] = []
     for document in read_documents(files, recursive=recursive):
         if (document.group, document.kind) == (INFERENCE_GROUP, "DisaggregatedInference"):
-            found.append(read_inference(document, namespace))
+            inferences.append(read_inference(document, namespace))
         else:
             skipped.append(f"warning: {document.place}: skipped {document.kind} {document.name}")
-    if not found:
+    if not inferences:
         raise InputError(ManifestPath(files[-1]), "holds no DisaggregatedInference", "give one")
     for warning in skipped:
         click.echo(warning, err=True)
-    return found
+    return inferences
 
 
 def _expand(
@@ -102,13 +102,13 @@ def _expand(
 
 
 def _backend(name: Backend, dialect: str | None) -> BackendModule:
-    known = [each for each in BACKENDS if each.name is name]
+    known = [module for module in BACKENDS if module.name is name]
     if not known:
         raise InputError("--backend", f"{name} is not supported yet", "use Extender or Auto")
-    found = next((each for each in known if dialect in (None, each.dialect)), None)
-    if found is None:
-        choices = ", ".join(each.dialect for each in known if each.dialect)
+    module = next((module for module in known if dialect in (None, module.dialect)), None)
+    if module is None:
+        choices = ", ".join(module.dialect for module in known if module.dialect)
         raise InputError(
             "--dialect", f"{name} has no {dialect}", f"use one of {choices}" if choices else "leave it out"
         )
-    return found
+    return module

@@ -39,13 +39,13 @@ def convert_command(
     objects: list[Object] = []
     warnings = list(facts.warnings)
     for document in read_documents(files, recursive=recursive):
-        found, remarks = convert_document(document, levels)
-        if found is document:
+        converted, remarks = convert_document(document, levels)
+        if converted is document:
             warnings.append(f"{document.place}: skipped {document.kind} {document.name}")
             continue
-        read_inference(found, namespace or "default")
+        read_inference(converted, namespace or "default")
         warnings += remarks
-        objects.append(_in(found.body, namespace))
+        objects.append(_in(converted.body, namespace))
     if not objects:
         raise InputError(ManifestPath(files[-1]), "holds nothing that can be converted", f"give one of {SOURCES}")
     for warning in warnings:

@@ -23,11 +23,11 @@ def crds(form: str, directory: str | None) -> None:
     elif form == "yaml":
         click.echo("---\n".join(render().values()), nl=False)
     else:
-        found = [definition(kind) for kind in KINDS]
+        definitions = [definition(kind) for kind in KINDS]
         if form == "json":
-            echo_json({"apiVersion": "v1", "kind": "List", "items": found})
+            echo_json({"apiVersion": "v1", "kind": "List", "items": definitions})
         else:
-            echo_names(full_name(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in found)
+            echo_names(full_name(body["apiVersion"], body["kind"], body["metadata"]["name"]) for body in definitions)
 
 
 def _write(directory: str, form: str) -> None:

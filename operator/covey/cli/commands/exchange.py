@@ -45,10 +45,10 @@ def exchange(
     The numbers are summed over all units: prefill=6 is that many, prefill=-1 one fewer than asked for now. Without any it
     shows the vector. It prints the judgement, and fails where the vector does not fit; nothing has moved then.
     """
-    parsed = [parse_change(each) for each in changes]
+    parsed = [parse_change(change) for change in changes]
     stored = ResourceReference(name, namespace, context, kubeconfig)
-    told, fits = asyncio.run(_exchange(stored, parsed, timeout))
-    click.echo(told)
+    text, fits = asyncio.run(_exchange(stored, parsed, timeout))
+    click.echo(text)
     if not fits:
         raise CommandError("the targets are not in force, and nothing has moved for them")
 
@@ -59,10 +59,10 @@ def parse_change(text: str) -> Change:
     Raises:
         InputError: it cannot be read.
     """
-    found = _CHANGE.fullmatch(text)
-    if found is None:
+    match = _CHANGE.fullmatch(text)
+    if match is None:
         raise InputError(text, "is no change", "write ROLE=NUMBER, ROLE=+NUMBER or ROLE=-NUMBER")
-    role, _, sign, digits = found.groups()
+    role, _, sign, digits = match.groups()
     return role, int(digits) * (-1 if sign == "-" else 1), bool(sign)
 
 
@@ -87,12 +87,12 @@ async def _exchange(
     changes: Sequence[Change],
     timeout: float,  # noqa: ASYNC109 - of the judgement, not of this call
 ) -> tuple[str, bool]:
-    async with stored.connect() as found:
-        return await change_together(found, changes, timeout)
+    async with stored.connect() as resource:
+        return await change_together(resource, changes, timeout)
 
 
 async def change_together(
-    found: ResourceClient,
+    resource: ResourceClient,
     changes: Sequence[Change],
     timeout: float,  # noqa: ASYNC109 - of the judgement, not of this call
     *,
@@ -107,41 +107,49 @@ async def change_together(
         CommandError: nobody has judged it within the timeout.
         InputError: a role is not scaled together with others.
     """
-    body = await _read(found)
+    body = await _read(resource)
     generation = body["metadata"]["generation"]
     if changes:
         targets = change_targets(body["spec"].get("targets") or {}, changes)
         # A vector that somebody else has written meanwhile is not to be overwritten by one that was made from another.
         patch = {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "spec": {"targets": targets}}
-        scaler = together_name(found.name)
-        await found.client.merge_patch(ROLE_SCALERS, scaler, found.namespace, patch, dry_run=dry_run, type=Ignored)
+        scaler = together_name(resource.name)
+        await resource.client.merge_patch(
+            ROLE_SCALERS, scaler, resource.namespace, patch, dry_run=dry_run, type=Ignored
+        )
         if dry_run:
             return (
                 f"{describe_vector(targets)}: the API server takes it (dry run); nobody has judged whether it fits",
                 True,
             )
-        generation = (await _read(found))["metadata"]["generation"]
+        generation = (await _read(resource))["metadata"]["generation"]
     try:
         async with asyncio.timeout(timeout):
-            return await _judgement(found, generation)
+            return await _judgement(resource, generation)
     except TimeoutError:
         what = f"no judgement within {timeout:g} s"
         raise CommandError(f"{what}; see whether the operator and the scheduler process run") from None
 
 
-async def _judgement(found: ResourceClient, generation: int) -> tuple[str, bool]:
+async def _judgement(resource: ResourceClient, generation: int) -> tuple[str, bool]:
     while True:
-        body = await _read(found)
-        told = next((each for each in _status(body).get("conditions") or () if each["type"] == COMMITTED), None)
-        if told is not None and told["observedGeneration"] >= generation and told["reason"] != REASON_JUDGING:
-            return describe_judgement(body, told), told["status"] == "True"
+        body = await _read(resource)
+        committed = next(
+            (condition for condition in _status(body).get("conditions") or () if condition["type"] == COMMITTED), None
+        )
+        if (
+            committed is not None
+            and committed["observedGeneration"] >= generation
+            and committed["reason"] != REASON_JUDGING
+        ):
+            return describe_judgement(body, committed), committed["status"] == "True"
         await asyncio.sleep(_PACE)
 
 
-def describe_judgement(body: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+def describe_judgement(body: Mapping[str, Any], condition: Mapping[str, Any]) -> str:
     """``prefill=6,decode=2: Draining: in force; ...``, and what is in force where that is another vector."""
     targets, committed = body["spec"].get("targets") or {}, _status(body).get("committed") or {}
-    line = f"{describe_vector(targets)}: {told['reason']}: {told['message']}"
+    line = f"{describe_vector(targets)}: {condition['reason']}: {condition['message']}"
     return line if targets == committed else f"{line}\nin force: {describe_vector(committed)}"
 
 
@@ -149,10 +157,10 @@ def _status(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return body.get("status") or {}
 
 
-async def _read(found: ResourceClient) -> dict[str, Any]:
-    await found.body()
+async def _read(resource: ResourceClient) -> dict[str, Any]:
+    await resource.body()
     try:
-        return dict(await found.client.get(ROLE_SCALERS, together_name(found.name), found.namespace))
+        return dict(await resource.client.get(ROLE_SCALERS, together_name(resource.name), resource.namespace))
     except NotFound:
-        what = f"{found.namespace}/{found.name} has no roles that are scaled together"
+        what = f"{resource.namespace}/{resource.name} has no roles that are scaled together"
         raise CommandError(f"{what}; set spec.roles[].scaling.mode to Together on two roles at least") from None

@@ -102,21 +102,21 @@ def _plan_reports(manifests: Manifests, facts: ClusterFacts) -> list[HeadroomRep
 
 
 async def _last(stored: ResourceReference) -> HeadroomReport:
-    async with stored.connect() as found:
-        body = await found.body()
+    async with stored.connect() as resource:
+        body = await resource.body()
     if not _stored_answer(body):
-        what = f"nobody has asked for the head-room of {found.name} yet"
+        what = f"nobody has asked for the head-room of {resource.name} yet"
         raise CommandError(f"{what}; leave out --last to ask")
     return report_of(body)
 
 
 async def _ask(stored: ResourceReference, timeout: float) -> HeadroomReport:  # noqa: ASYNC109 - of the answer, not of this call
-    async with stored.connect() as found:
+    async with stored.connect() as resource:
         asked = _question()
-        await found.patch({"metadata": {"annotations": {names.ANNOTATION_HEADROOM: asked}}})
+        await resource.patch({"metadata": {"annotations": {names.ANNOTATION_HEADROOM: asked}}})
         try:
             async with asyncio.timeout(timeout):
-                return report_of(await _answer(found, asked))
+                return report_of(await _answer(resource, asked))
         except TimeoutError:
             what = f"no answer within {timeout:g} s"
             remedy = "see whether the operator and the scheduler process run; it will be in the status once it is there"
@@ -128,13 +128,13 @@ def _question() -> str:
     return f"{rfc3339(time.time())}-{secrets.token_hex(4)}"
 
 
-async def _answer(found: ResourceClient, asked: str) -> Body:
+async def _answer(resource: ResourceClient, asked: str) -> Body:
     while True:
-        body = await found.body()
+        body = await resource.body()
         answered = str(_stored_answer(body).get("asked", ""))
         newest = (body["metadata"].get("annotations") or {}).get(names.ANNOTATION_HEADROOM, "")
         # Somebody may have asked after us: the answer to that is younger still. A time may follow (headroom-seconds).
-        if any(answered == each or answered.startswith(f"{each} ") for each in (asked, newest) if each):
+        if any(answered == question or answered.startswith(f"{question} ") for question in (asked, newest) if question):
             return body
         await asyncio.sleep(_PACE)
 
@@ -145,11 +145,11 @@ def _stored_answer(body: Body) -> dict[str, Any]:
 
 def report_of(body: Body) -> HeadroomReport:
     """Read the head-room from the status of a stored resource."""
-    told, meta = _stored_answer(body), body["metadata"]
+    answer, meta = _stored_answer(body), body["metadata"]
     roles = tuple(
         RoleHeadroomReport(row["name"], row.get("replicas", 0), row.get("admitted", 0), row.get("maxFeasible"))
         for row in (body.get("status") or {}).get("roles", ())
     )
     return HeadroomReport(
-        meta["namespace"], meta["name"], roles, told.get("message", ""), told.get("observedAt", ""), told["asked"]
+        meta["namespace"], meta["name"], roles, answer.get("message", ""), answer.get("observedAt", ""), answer["asked"]
     )

@@ -75,9 +75,9 @@ def logs(
 
 
 async def _print_logs(stored: ResourceReference, labels: str, wanted: dict[str, str]) -> None:
-    async with stored.connect(_MOST) as found:
-        await found.body()
-        pods, _ = await found.client.list(PODS, found.namespace, labels=labels, type=Pod)
+    async with stored.connect(_MOST) as resource:
+        await resource.body()
+        pods, _ = await resource.client.list(PODS, resource.namespace, labels=labels, type=Pod)
         if not pods:
             raise CommandError("no pod is chosen; see covey status for those that there are")
         if len(pods) > _MOST:
@@ -88,12 +88,12 @@ async def _print_logs(stored: ResourceReference, labels: str, wanted: dict[str, 
             wanted.setdefault("tailLines", "20")
         pods.sort(key=lambda pod: pod.metadata.name)
         width = max(len(pod.metadata.name) for pod in pods)
-        told = await asyncio.gather(*(_print_log(found, pod, wanted, width) for pod in pods))
-    if not any(told):
+        printed = await asyncio.gather(*(_print_log(resource, pod, wanted, width) for pod in pods))
+    if not any(printed):
         raise CommandError("none of the pods has a log")
 
 
-async def _print_log(found: ResourceClient, pod: Pod, wanted: dict[str, str], width: int) -> bool:
+async def _print_log(resource: ResourceClient, pod: Pod, wanted: dict[str, str], width: int) -> bool:
     """Print one log; False where there is none, which is said on standard error."""
     name = pod.metadata.name
     if not pod.spec.node_name:
@@ -101,7 +101,7 @@ async def _print_log(found: ResourceClient, pod: Pod, wanted: dict[str, str], wi
         return False
     options_of_pod = {"container": pod.spec.containers[0].name} | wanted
     try:
-        async for line in found.client.logs(found.namespace, name, **options_of_pod):
+        async for line in resource.client.logs(resource.namespace, name, **options_of_pod):
             click.echo(f"{name:<{width}} {line.decode(errors='replace')}")
     except ApiError as error:
         click.echo(f"{name}: {error.message}", err=True)

@@ -117,8 +117,8 @@ def plan(
     facts, manifests = _ask_cluster(kubeconfig, context, facts, read) if cluster else (facts, read(facts, "default"))
     planned = _plan(manifests, facts, additions)
     if preempt:
-        found = tuple(preemptions_of(planned, time.time(), ordinary_pods=ordinary_pods))
-        planned = replace(planned, report=structs.replace(planned.report, preemptions=found))
+        preemptions = tuple(preemptions_of(planned, time.time(), ordinary_pods=ordinary_pods))
+        planned = replace(planned, report=structs.replace(planned.report, preemptions=preemptions))
     if defrag:
         answer = consolidate(planned, beneficiary, free)
         planned = replace(planned, report=structs.replace(planned.report, consolidation=answer))

@@ -47,9 +47,9 @@ async def _release(
     released = []
     async with connect(kubeconfig, context) as client:
         where = None if everywhere else namespace or client.namespace
-        found, _ = await client.list(POD_DISRUPTION_BUDGETS, where, labels=_OURS, type=Owned)
-        for each in found:
-            metadata = each.metadata
+        budgets, _ = await client.list(POD_DISRUPTION_BUDGETS, where, labels=_OURS, type=Owned)
+        for budget in budgets:
+            metadata = budget.metadata
             try:
                 await client.delete(POD_DISRUPTION_BUDGETS, metadata.name, metadata.namespace, uid=metadata.uid)
             except (NotFound, Conflict):

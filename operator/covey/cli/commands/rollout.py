@@ -85,13 +85,13 @@ def restart(
 
 
 async def _status(stored: ResourceReference, *, watch: bool) -> None:
-    said = ""
-    async with stored.connect() as found:
+    printed = ""
+    async with stored.connect() as resource:
         while True:
-            state = read_state(await found.body())
-            if state.text != said:
-                said = state.text
-                click.echo(said)
+            state = read_state(await resource.body())
+            if state.text != printed:
+                printed = state.text
+                click.echo(printed)
             if watch and state.has_failed:
                 raise CommandError("the rollout has failed")
             if not watch or state.is_complete:
@@ -100,40 +100,40 @@ async def _status(stored: ResourceReference, *, watch: bool) -> None:
 
 
 async def _history(stored: ResourceReference) -> list[tuple[int, str, str]]:
-    async with stored.connect() as found:
+    async with stored.connect() as resource:
         return [
-            (each.number, each.revision.hash, _images(each.revision.roles))
-            for each in history_of(await found.records())
+            (entry.number, entry.revision.hash, _images(entry.revision.roles))
+            for entry in history_of(await resource.records())
         ]
 
 
 def _images(roles: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{name}={'+'.join(str(each.get('image', '')) for each in role.template_of(1)['spec']['containers'])}"
+        f"{name}={'+'.join(str(container.get('image', '')) for container in role.template_of(1)['spec']['containers'])}"
         for name, role in roles.items()
     )
 
 
 async def _undo(stored: ResourceReference, number: int | None) -> str:
-    async with stored.connect() as found:
-        body = await found.body()
-        chosen = former(body, history_of(await found.records()), number)
+    async with stored.connect() as resource:
+        body = await resource.body()
+        chosen = former(body, history_of(await resource.records()), number)
         spec = roles_of(body, chosen.revision)
-        await found.patch({"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "spec": spec})
+        await resource.patch({"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "spec": spec})
     return f"{stored.name} goes back to revision {chosen.number} ({chosen.revision.hash})"
 
 
 async def _set_paused(stored: ResourceReference, *, paused: bool) -> str:
-    async with stored.connect() as found:
-        await found.patch({"spec": {"rollout": {"paused": paused or None}}})
+    async with stored.connect() as resource:
+        await resource.patch({"spec": {"rollout": {"paused": paused or None}}})
     return f"{stored.name} {'paused' if paused else 'resumed'}"
 
 
 async def _restart(stored: ResourceReference, names: Sequence[str]) -> str:
-    async with stored.connect() as found:
-        body = await found.body()
+    async with stored.connect() as resource:
+        body = await resource.body()
         roles = restarted(body["spec"]["roles"], names, datetime.now(UTC).isoformat(timespec="seconds"))
-        await found.patch(
+        await resource.patch(
             {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "spec": {"roles": roles}}
         )
     return f"{stored.name} restarted: {', '.join(names) or 'all roles'}"

@@ -75,22 +75,22 @@ async def _scale(
     *,
     dry_run: bool,
 ) -> None:
-    async with stored.connect() as found:
-        body = await found.body()
+    async with stored.connect() as resource:
+        body = await resource.body()
         sorted_changes = by_mode(body["spec"]["roles"], changes)
         if sorted_changes["Together"]:
-            message, fits = await change_together(found, changes, timeout, dry_run=dry_run)
+            message, fits = await change_together(resource, changes, timeout, dry_run=dry_run)
             click.echo(message)
             if not fits:
                 raise CommandError("the targets are not in force, and nothing has moved for them")
         for change in sorted_changes["External"]:
-            click.echo(await _scale_external(found, change, dry_run=dry_run))
+            click.echo(await _scale_external(resource, change, dry_run=dry_run))
         if sorted_changes["Static"]:
-            click.echo(await _scale_spec(found, body, changes, dry_run=dry_run))
+            click.echo(await _scale_spec(resource, body, changes, dry_run=dry_run))
 
 
 async def _scale_spec(
-    found: ResourceClient, body: Mapping[str, Any], changes: Sequence[Change], *, dry_run: bool
+    resource: ResourceClient, body: Mapping[str, Any], changes: Sequence[Change], *, dry_run: bool
 ) -> str:
     roles = [dict(role) for role in body["spec"]["roles"]]
     before = {role["name"]: role.get("replicas", 1) for role in roles}
@@ -99,30 +99,31 @@ async def _scale_spec(
         "metadata": {"resourceVersion": body["metadata"]["resourceVersion"]},
         "spec": {"roles": [role | {"replicas": targets[role["name"]]} for role in roles]},
     }
-    await found.patch(patch, dry_run=dry_run)
+    await resource.patch(patch, dry_run=dry_run)
     units = body["spec"].get("replicas", 1)
-    each = f" in each of {units} units" if units > 1 else ""
+    per_unit = f" in each of {units} units" if units > 1 else ""
     return "\n".join(
-        _describe(found.name, role, before[role], targets[role], dry_run=dry_run) + each for role, _, _ in changes
+        _describe(resource.name, role, before[role], targets[role], dry_run=dry_run) + per_unit
+        for role, _, _ in changes
     )
 
 
-async def _scale_external(found: ResourceClient, change: Change, *, dry_run: bool) -> str:
+async def _scale_external(resource: ResourceClient, change: Change, *, dry_run: bool) -> str:
     role = change[0]
-    name = scaler_name(found.name, role)
+    name = scaler_name(resource.name, role)
     try:
-        scaler = await found.client.get(ROLE_SCALERS, name, found.namespace)
+        scaler = await resource.client.get(ROLE_SCALERS, name, resource.namespace)
     except NotFound:
-        what = f"there is no RoleScaler {found.namespace}/{name} yet"
-        raise CommandError(f"{what}; see whether the operator runs: covey explain {found.name}") from None
+        what = f"there is no RoleScaler {resource.namespace}/{name} yet"
+        raise CommandError(f"{what}; see whether the operator runs: covey explain {resource.name}") from None
     before = scaler["spec"]["replicas"]
     target = change_targets({role: before}, [change])[role]
     patch = {
         "metadata": {"resourceVersion": scaler["metadata"]["resourceVersion"]},
         "spec": {"replicas": target},
     }
-    await found.client.merge_patch(ROLE_SCALERS, name, found.namespace, patch, dry_run=dry_run, type=Ignored)
-    return _describe(found.name, role, before, target, dry_run=dry_run) + " over all units"
+    await resource.client.merge_patch(ROLE_SCALERS, name, resource.namespace, patch, dry_run=dry_run, type=Ignored)
+    return _describe(resource.name, role, before, target, dry_run=dry_run) + " over all units"
 
 
 def _describe(name: str, role: str, before: int, target: int, *, dry_run: bool) -> str:

@@ -43,7 +43,7 @@ def status(
         echo_yaml(trees)
     elif form == "name":
         kind = DISAGGREGATED_INFERENCES
-        echo_names(full_name(kind.api_version, kind.kind, each.metadata.name) for each in view.inferences)
+        echo_names(full_name(kind.api_version, kind.kind, inference.metadata.name) for inference in view.inferences)
     else:
         from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich, which may be missing
         from covey.cli.render.live import print_advice, print_branch, print_branches  # noqa: PLC0415 - the same

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 @options.cluster
 def version(client: bool, form: str | None, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:  # noqa: ARG001, FBT001 - a flag; -n is taken from everybody
     """Versions of this command, of the operator and the scheduler process that lead, and of the API server."""
-    found: dict[str, Any] = {"clientVersion": __version__}
+    versions: dict[str, Any] = {"clientVersion": __version__}
     problem = None
     if not client:
         try:
-            found |= asyncio.run(_ask(kubeconfig, context))
+            versions |= asyncio.run(_ask(kubeconfig, context))
         except CommandError as error:
             problem = error
     if form == "json":
-        echo_json(found)
+        echo_json(versions)
     elif form == "yaml":
-        echo_yaml([found])
+        echo_yaml([versions])
     else:
         click.echo(f"Client Version: {__version__}")
         for title in ("Operator", "Scheduler", "Server"):
-            if version := found.get(f"{title.lower()}Version"):
+            if version := versions.get(f"{title.lower()}Version"):
                 click.echo(f"{title} Version: {version}")
     if problem is not None:
         raise problem

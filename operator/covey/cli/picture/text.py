@@ -131,13 +131,13 @@ def _domains(pen: _Pen, boxes: Sequence[Box], width: int, *, small: bool) -> lis
 def _row(pen: _Pen, racks: Sequence[Box], width: int, *, small: bool) -> list[Text]:
     if small:
         return _small_racks(pen, racks)
-    each = pen.rack_width()
-    fit = max(1, (width + 1) // (each + 1))
+    rack_width = pen.rack_width()
+    fit = max(1, (width + 1) // (rack_width + 1))
     lines: list[Text] = []
     for start in range(0, len(racks), fit):
-        columns = [_rack(pen, rack, each) for rack in racks[start : start + fit]]
+        columns = [_rack(pen, rack, rack_width) for rack in racks[start : start + fit]]
         tall = max(len(column) for column in columns)
-        padded = [[*column[:-1], *[_padding(each)] * (tall - len(column)), column[-1]] for column in columns]
+        padded = [[*column[:-1], *[_padding(rack_width)] * (tall - len(column)), column[-1]] for column in columns]
         lines += [Text(" ").join(part for part in parts if part) for parts in zip_longest(*padded)]
     return lines
 

@@ -38,11 +38,11 @@ def print_branch(branch: StatusTree, console: Console, *, whole: bool) -> None:
 
 def print_advice(advice: Sequence[Advice], console: Console) -> None:
     """Print the meaning of reasons, and what to do about them; nothing where there is none."""
-    for each in advice:
+    for entry in advice:
         console.print()
-        console.print(Text(each.reason, "bold").append(f"  {each.meaning}", ""))
-        if each.remedy:
-            console.print(Padding(Text(f"→ {each.remedy}", GOOD), (0, 0, 0, 2), expand=False))
+        console.print(Text(entry.reason, "bold").append(f"  {entry.meaning}", ""))
+        if entry.remedy:
+            console.print(Padding(Text(f"→ {entry.remedy}", GOOD), (0, 0, 0, 2), expand=False))
 
 
 def print_headroom(inference: DisaggregatedInference, console: Console) -> None:
@@ -66,7 +66,7 @@ def print_branches(branches: Sequence[StatusTree], console: Console, *, heads: b
     for branch in branches:
         namespace, _, name = branch.name.partition("/")
         state = Text(branch.state.value, _MARKS[branch.state][1])
-        reason = next((each.reason for each in branches_with_reason(branch)), "")
+        reason = next((child.reason for child in branches_with_reason(branch)), "")
         table.add_row(namespace, name, f"{branch.ready}/{branch.total}", state, reason)
     show(table, console, heads=heads)
 

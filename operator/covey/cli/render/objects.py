@@ -42,8 +42,10 @@ def topology_words(topology: TopologyReport) -> str:
 
 def domains(placement: Sequence[DomainReport], known: Sequence[DomainReport] = ()) -> str:
     """``block b1, rack r2``; hosts are said by the node's name anyway, and what is ``known`` is not said again."""
-    above = {each.level for each in known}
-    return ", ".join(domain_name(each.level, each.domain) for each in placement if each.level not in {*above, "host"})
+    above = {domain.level for domain in known}
+    return ", ".join(
+        domain_name(domain.level, domain.domain) for domain in placement if domain.level not in {*above, "host"}
+    )
 
 
 def domain_name(level: str, domain: str | None) -> str:
@@ -53,12 +55,12 @@ def domain_name(level: str, domain: str | None) -> str:
 
 def finest(instances: Sequence[InstanceReport], known: Sequence[DomainReport]) -> str:
     """The finest domains of a role's replicas beyond what is ``known`` of the unit, in natural order."""
-    found: dict[Path, str] = {}
+    names: dict[Path, str] = {}
     for instance in instances:
-        shown = [each for each in instance.placement if each.level != "host" and each not in known]
+        shown = [domain for domain in instance.placement if domain.level != "host" and domain not in known]
         if shown:
-            found[shown[-1].path] = domain_name(shown[-1].level, shown[-1].domain)
-    return ", ".join(dict.fromkeys(found[path] for path in sorted(found, key=path_order)))
+            names[shown[-1].path] = domain_name(shown[-1].level, shown[-1].domain)
+    return ", ".join(dict.fromkeys(names[path] for path in sorted(names, key=path_order)))
 
 
 def headline(workload: WorkloadReport) -> str:
@@ -101,10 +103,10 @@ def _fits(parent: Object, child: Object) -> bool:
 
 def _parent(body: Object) -> str | None:
     if body["kind"] == "Pod":
-        found = (body["metadata"].get("labels") or {}).get(LABEL_POD_GROUP)
+        parent = (body["metadata"].get("labels") or {}).get(LABEL_POD_GROUP)
     else:
-        found = (body.get("spec") or {}).get("parentCompositePodGroupName")
-    return str(found) if found else None
+        parent = (body.get("spec") or {}).get("parentCompositePodGroupName")
+    return str(parent) if parent else None
 
 
 def _label(body: Object) -> Text:
@@ -122,9 +124,9 @@ def _detail(body: Object) -> str:
         parts.append(f"gang {least} of {desired}" if gang else f"no gang, {desired}")
     constraints = spec.get("schedulingConstraints") or {}
     parts += [
-        f"{'one' if each.get('scope') != 'Pod' else 'on a'} {each.get('level') or each.get('key')}"
-        f"{'' if each.get('mode', 'Required') == 'Required' else ' preferred'}"
-        for each in constraints.get("topology") or ()
+        f"{'one' if constraint.get('scope') != 'Pod' else 'on a'} {constraint.get('level') or constraint.get('key')}"
+        f"{'' if constraint.get('mode', 'Required') == 'Required' else ' preferred'}"
+        for constraint in constraints.get("topology") or ()
     ]
     return f"  {', '.join(parts)}" if parts else ""
 

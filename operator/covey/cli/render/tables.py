@@ -50,7 +50,13 @@ def _roles(report: PlanReport) -> Table:
                 )
         for change in _changes_of(report, workload):
             for name in change.roles:
-                pods = [pod for each in change.successors if each.role == name for pod in each.pods if not pod.index]
+                pods = [
+                    pod
+                    for successor in change.successors
+                    if successor.role == name
+                    for pod in successor.pods
+                    if not pod.index
+                ]
                 table.add_row(
                     *_workload_columns(workload, roots),
                     str(change.unit),
@@ -77,7 +83,7 @@ def _pods(report: PlanReport) -> Table:
         for unit in workload.units:
             for role in unit.roles:
                 for instance in role.instances:
-                    at = {each.level: str(each.domain) for each in instance.placement}
+                    at = {domain.level: str(domain.domain) for domain in instance.placement}
                     for pod in instance.pods:
                         table.add_row(
                             *_workload_columns(workload, roots),
@@ -124,8 +130,8 @@ def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None
 
 def print_added(report: PlanReport, console: Console) -> None:
     """Print what became of the nodes that were added to try."""
-    for each in report.added_nodes:
-        console.print(Text("Added: ", objects.DIM).append(each.sentence, ""), soft_wrap=True)
+    for node in report.added_nodes:
+        console.print(Text("Added: ", objects.DIM).append(node.sentence, ""), soft_wrap=True)
 
 
 def print_changes(report: PlanReport, console: Console) -> None:
@@ -138,22 +144,22 @@ def print_changes(report: PlanReport, console: Console) -> None:
 
 def print_preemptions(report: PlanReport, console: Console) -> None:
     """Print who would give way to what has no place."""
-    for each in report.preemptions:
-        doubt = "; some of it may be needless" if each.unproven else ""
-        text = f"{each.namespace}/{each.name} unit {each.unit} {each.message}{doubt}"
+    for preemption in report.preemptions:
+        doubt = "; some of it may be needless" if preemption.unproven else ""
+        text = f"{preemption.namespace}/{preemption.name} unit {preemption.unit} {preemption.message}{doubt}"
         console.print(Text("Preemption: ", objects.DIM).append(text, ""), soft_wrap=True)
 
 
 def print_moves(report: PlanReport, console: Console) -> None:
     """Print the moves of a consolidation, in their order, and what they lead to."""
-    found = report.consolidation
-    for number, each in enumerate(found.moves if found is not None else (), start=1):
-        kind = "surplus" if each.surplus else "of the minimum"
-        text = f"{each.role}/{each.replica} of {each.namespace}/{each.name} unit {each.unit} ({kind}) from "
-        text += f"{', '.join(each.source)} to {', '.join(each.target)}{', with all of its unit' * each.together}"
+    consolidation = report.consolidation
+    for number, move in enumerate(consolidation.moves if consolidation is not None else (), start=1):
+        kind = "surplus" if move.surplus else "of the minimum"
+        text = f"{move.role}/{move.replica} of {move.namespace}/{move.name} unit {move.unit} ({kind}) from "
+        text += f"{', '.join(move.source)} to {', '.join(move.target)}{', with all of its unit' * move.together}"
         console.print(Text(f"Move {number}: ", objects.DIM).append(text, ""), soft_wrap=True)
-    if found is not None:
-        console.print(Text("Consolidation: ", objects.DIM).append(found.message, ""), soft_wrap=True)
+    if consolidation is not None:
+        console.print(Text("Consolidation: ", objects.DIM).append(consolidation.message, ""), soft_wrap=True)
 
 
 def columns(*names: str) -> Table:
@@ -220,11 +226,11 @@ def _table(report: UsageReport, *, bars: bool) -> Table:
     table = columns("DOMAIN", "NODES", device_word(report.resource), "USED", "FREE", "STRANDED", *[""] * bars)
     for column in table.columns[1:6]:
         column.justify = "right"
-    depths = {depth: place for place, depth in enumerate(sorted({len(each.path) for each in report.domains}))}
-    for each in report.domains:
-        name = Text("  " * depths[len(each.path)]).append(f"{each.level} ", DIM).append(each.domain)
-        counts = (each.nodes, each.capacity, each.used, each.free, each.stranded)
-        table.add_row(name, *(f"{count:,}" for count in counts), *[_bar(each)] * bars)
+    depths = {depth: place for place, depth in enumerate(sorted({len(domain.path) for domain in report.domains}))}
+    for domain in report.domains:
+        name = Text("  " * depths[len(domain.path)]).append(f"{domain.level} ", DIM).append(domain.domain)
+        counts = (domain.nodes, domain.capacity, domain.used, domain.free, domain.stranded)
+        table.add_row(name, *(f"{count:,}" for count in counts), *[_bar(domain)] * bars)
     return table
 
 
@@ -244,8 +250,8 @@ def print_headroom(report: HeadroomReport, console: Console, *, heads: bool = Tr
     table = columns("ROLE", "REPLICAS", "ADMITTED", "MAX FEASIBLE", "MORE")
     for column in table.columns[1:]:
         column.justify = "right"
-    for each in report.roles:
-        table.add_row(each.name, f"{each.replicas:,}", f"{each.admitted:,}", *_numbers(each))
+    for row in report.roles:
+        table.add_row(row.name, f"{row.replicas:,}", f"{row.admitted:,}", *_numbers(row))
     show(table, console, heads=heads)
     if heads and report.observed_at:
         console.print(Text(f"as of {report.observed_at}", DIM), soft_wrap=True)

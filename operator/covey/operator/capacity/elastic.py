@@ -67,7 +67,9 @@ def _fits(pods: Pods, domain: ElasticDomain) -> bool:
     # The nodes are alike: no plan needs more of them than there are pods.
     for node in islice(domain.make_nodes(), sum(map(len, chain.from_iterable(pods.values())))):
         inventory.set_node(node)
-    roles = tuple(RoleRequest(name, len(each), len(each), _replicas(each)) for name, each in pods.items())
+    roles = tuple(
+        RoleRequest(name, len(role_pods), len(role_pods), _replicas(role_pods)) for name, role_pods in pods.items()
+    )
     return isinstance(plan_minimum(Gang("", "", 0, roles), inventory, _LIMIT, reasons=False), Plan)
 
 

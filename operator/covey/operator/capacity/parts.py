@@ -148,15 +148,15 @@ def find_surplus(
     waiting: Waiting, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed, before: float
 ) -> tuple[Part, ...]:
     """Find the parts of replicas beyond the minimum that are whole and have had no place since ``before``."""
-    found: list[Part] = []
+    parts: list[Part] = []
     for name, count in waiting.counts.items():
         chosen = [
             replica
             for replica in _rank(waiting, name, observed)[count.minimum :]
             if all(map(_waits_since(before, observed), _slots(waiting, name, replica)))
         ]
-        found += _find_parts(waiting, {name: chosen}, spec, levels, observed, surplus=True) or ()
-    return tuple(found)
+        parts += _find_parts(waiting, {name: chosen}, spec, levels, observed, surplus=True) or ()
+    return tuple(parts)
 
 
 def _rank(waiting: Waiting, role: str, observed: Observed) -> list[int]:
@@ -199,7 +199,7 @@ def _find_parts(
     follows = {role.name for role in spec.roles if role.topology.follow_unit}
     members = (pod for slot, pod in observed.in_unit(waiting.unit).items() if slot.role in follows)
     unit = _group(spec.topology.required, members, observed) if spec.topology.required else None
-    found: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    of_requests: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for name, replicas in chosen.items():
         for replica in replicas:
             slots = _slots(waiting, name, replica)
@@ -218,10 +218,10 @@ def _find_parts(
             for pod in pods:
                 if not podstate.is_admitted(pod):
                     made = _template(pod, waiting.root, *place)
-                    found.setdefault(json.dumps(made, sort_keys=True), (made, []))[1].append(name)
+                    of_requests.setdefault(json.dumps(made, sort_keys=True), (made, []))[1].append(name)
     return tuple(
         Part(waiting.unit, waiting.root, tuple(sorted(set(of))), len(of), made, surplus, _name_if_in(domain, made))
-        for made, of in found.values()
+        for made, of in of_requests.values()
     )
 
 
@@ -252,7 +252,7 @@ def _place_of(
     near: dict[str, Any] = {}
     labels: dict[str, str] = {}
     # Without its labels nothing is asked for (``asks``).
-    for group in (each for each in groups if each.level in levels):
+    for group in (candidate for candidate in groups if candidate.level in levels):
         if group.has_places and group.node is None:
             return None
         if group.node is not None:
@@ -266,12 +266,12 @@ def _place_of(
 
 def _domain_labels(labels: Mapping[str, str], level: str, levels: Levels) -> dict[str, str]:
     """Labels of a node's domain at a level: the same name may stand for two domains below two broader ones."""
-    found: dict[str, str] = {}
+    own: dict[str, str] = {}
     for name, keys in levels.items():
-        found |= next(({key: labels[key]} for key in keys if key in labels), {})
+        own |= next(({key: labels[key]} for key in keys if key in labels), {})
         if name == level:
             break
-    return found
+    return own
 
 
 def _template(
@@ -282,7 +282,7 @@ def _template(
     spec: dict[str, Any] = {
         "containers": [{**_CONTAINER, **_container_fields(shape.requests, shape.host_ports)}],
         "nodeSelector": {**dict(shape.node_selector), **selector},
-        "tolerations": [msgspec.to_builtins(each) for each in shape.tolerations],
+        "tolerations": [msgspec.to_builtins(toleration) for toleration in shape.tolerations],
         "affinity": {
             "nodeAffinity": _as_required(shape.node_affinity),
             "podAffinity": _as_required([*_terms(affinity.pod_affinity), *([near] if near else [])]),
@@ -290,19 +290,19 @@ def _template(
         },
     }
     spec["affinity"] = {key: value for key, value in spec["affinity"].items() if value}
-    told = _labels_in_terms(pod) | {names.LABEL_ASK: root} | dict(labels)
-    return {"metadata": {"labels": told}, "spec": {key: value for key, value in spec.items() if value}}
+    own_labels = _labels_in_terms(pod) | {names.LABEL_ASK: root} | dict(labels)
+    return {"metadata": {"labels": own_labels}, "spec": {key: value for key, value in spec.items() if value}}
 
 
 def _container_fields(requests: Iterable[tuple[str, int]], ports: Iterable[tuple[str, str, int]]) -> dict[str, Any]:
     amounts = {name: f"{value}m" if name == "cpu" else str(value) for name, value in requests if name != "pods"}
     # The API server wants limits of what cannot be shared.
     limits = {name: value for name, value in amounts.items() if "/" in name or name.startswith("hugepages-")}
-    told = [
+    container_ports = [
         {"containerPort": port, "hostPort": port, "protocol": protocol, "hostIP": ip} for ip, protocol, port in ports
     ]
-    found: dict[str, Any] = {"resources": {"requests": amounts, **({"limits": limits} if limits else {})}}
-    return found | ({"ports": told} if told else {})
+    container: dict[str, Any] = {"resources": {"requests": amounts, **({"limits": limits} if limits else {})}}
+    return container | ({"ports": container_ports} if container_ports else {})
 
 
 def _as_required(what: Any) -> dict[str, Any]:
@@ -311,7 +311,7 @@ def _as_required(what: Any) -> dict[str, Any]:
 
 
 def _terms(affinity: core.PodAffinity | None) -> list[Any]:
-    return [msgspec.to_builtins(each) for each in (affinity.required or () if affinity else ())]
+    return [msgspec.to_builtins(term) for term in (affinity.required or () if affinity else ())]
 
 
 def _labels_in_terms(pod: core.Pod) -> dict[str, str]:
@@ -321,6 +321,9 @@ def _labels_in_terms(pod: core.Pod) -> dict[str, str]:
     for kind in (affinity.pod_affinity, affinity.pod_anti_affinity):
         for term in (kind.required or ()) if kind else ():
             selector = term.label_selector or core.LabelSelector()
-            keys |= {*(selector.match_labels or ()), *(each.key for each in selector.match_expressions or ())}
+            keys |= {
+                *(selector.match_labels or ()),
+                *(expression.key for expression in selector.match_expressions or ()),
+            }
             keys |= {*(term.match_label_keys or ()), *(term.mismatch_label_keys or ())}
     return {key: value for key, value in (pod.metadata.labels or {}).items() if key in keys}

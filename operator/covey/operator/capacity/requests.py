@@ -98,7 +98,9 @@ def read_requests(claims: Mapping[str, core.Claim], capacity: Capacity, observed
 
 def _read(name: str, claims: Mapping[str, core.Claim], capacity: Capacity, observed: Observed) -> NodeRequest:
     template, owned = (observed.objects.get((kind.type, name)) for kind in capacity.kinds)
-    root = next((found.metadata.label(names.LABEL_ASK) for found in (owned, template) if found is not None), None) or ""
+    root = (
+        next((source.metadata.label(names.LABEL_ASK) for source in (owned, template) if source is not None), None) or ""
+    )
     notes, now = (template.metadata.annotations if template is not None else None) or {}, observed.now
     ended, unwanted = read_ended(notes.get(names.ANNOTATION_ASK_ENDED)), notes.get(names.ANNOTATION_ASK_UNWANTED)
     request = NodeRequest(name, root, template, owned, ended=ended, unwanted=core.seconds(unwanted))

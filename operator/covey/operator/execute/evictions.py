@@ -73,9 +73,9 @@ class Evictor:
                 await self._obey(resource, root, claim)
 
     async def _obey(self, resource: Resource, root: Owned, claim: RootClaim) -> None:
-        victims = [each for each in claim.victims if each.kind == POD]
-        told = read_refused(root.metadata.annotation(names.ANNOTATION_EVICTIONS_REFUSED), self._clock())
-        if any(uid in told for each in victims for uid in each.pods):
+        victims = [victim for victim in claim.victims if victim.kind == POD]
+        known = read_refused(root.metadata.annotation(names.ANNOTATION_EVICTIONS_REFUSED), self._clock())
+        if any(uid in known for victim in victims for uid in victim.pods):
             return  # the scheduler process is about to plan without it
         left, refused = await self._read(victims)
         refused = refused or await self._try(left)
@@ -85,7 +85,7 @@ class Evictor:
                 break
         if refused:
             until = self._clock() + LEFT_ALONE
-            text = write_refused(told | {uid: until for each in refused for uid in each.pods})
+            text = write_refused(known | {uid: until for victim in refused for uid in victim.pods})
             annotations = {names.ANNOTATION_EVICTIONS_REFUSED: text}
             patch = {"metadata": {"uid": claim.uid, "annotations": annotations}}
             await self._client.merge_patch(

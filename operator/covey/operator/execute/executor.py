@@ -90,8 +90,8 @@ class Creations:
         Raises:
             KubeError: a request failed for another reason than that this pod is refused.
         """
-        for _, found in groupby(items, key=lambda item: item.precedence):
-            items = list(found)
+        for _, group in groupby(items, key=lambda item: item.precedence):
+            items = list(group)
             lacking = {item.slot[:3] for item in items if self._lacks(item)}
             for item in items:
                 if item.slot[:3] in lacking:

@@ -92,7 +92,7 @@ class PodWriter:
             if names.LABEL_PAIRING in action.labels:
                 self.unpaired.add(metadata.label(names.LABEL_PAIRING))
             self.unswitched |= HIDDEN in {
-                each.get(names.LABEL_ENDPOINT) for each in (action.labels, metadata.labels or {})
+                labels.get(names.LABEL_ENDPOINT) for labels in (action.labels, metadata.labels or {})
             }
             if action.labels.get(names.LABEL_ADDRESS, "") is None:
                 self.addressed.add(slot_of(action.pod.spec.hostname))
@@ -110,11 +110,11 @@ class PodWriter:
     async def _find(self, metadata: core.Meta) -> core.Pod | None:
         """Read this very pod again, None if it has gone: a conflict may mean another incarnation, or a new version."""
         try:
-            found = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
+            pod = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
         except NotFound:
-            found = None
-        if found is not None and found.metadata.uid == metadata.uid:
-            return found
+            pod = None
+        if pod is not None and pod.metadata.uid == metadata.uid:
+            return pod
         _log.debug("pod has gone", pod=metadata.name)
         return None
 
@@ -303,15 +303,15 @@ class PodWriter:
         That UID is the predecessor from which the next name is made.
         """
         try:
-            found = await self._client.get(resources.PODS, name, self._owner.namespace, type=core.Pod)
+            pod = await self._client.get(resources.PODS, name, self._owner.namespace, type=core.Pod)
         except NotFound:
             raise Retryable(0.1, f"pod {name} is on its way out") from None
-        if not is_ours(found.metadata, self._owner) or found.spec.hostname != hostname(item.slot):
-            return found.metadata.uid
-        if podstate.is_dead(found) or podstate.is_released(found):
-            await self._label(found.metadata, {names.LABEL_ADDRESS: None})
-            return found.metadata.uid
-        self._callbacks.created(found)
+        if not is_ours(pod.metadata, self._owner) or pod.spec.hostname != hostname(item.slot):
+            return pod.metadata.uid
+        if podstate.is_dead(pod) or podstate.is_released(pod):
+            await self._label(pod.metadata, {names.LABEL_ADDRESS: None})
+            return pod.metadata.uid
+        self._callbacks.created(pod)
         return None
 
 

@@ -63,11 +63,11 @@ class BudgetEnder:
         Raises:
             KubeError: that failed; it has to be tried again.
         """
-        found = self._find(namespace)
-        if found is None or found.metadata.deletion_timestamp is not None or self._is_needed(namespace):
+        budget = self._find(namespace)
+        if budget is None or budget.metadata.deletion_timestamp is not None or self._is_needed(namespace):
             return
         try:
-            await self._client.delete(POD_DISRUPTION_BUDGETS, network.NAME, namespace, uid=found.metadata.uid)
+            await self._client.delete(POD_DISRUPTION_BUDGETS, network.NAME, namespace, uid=budget.metadata.uid)
         except (NotFound, Conflict):
             return
         _log.info("budget of namespace deleted", namespace=namespace)
@@ -151,21 +151,21 @@ class ObjectWriter:
     async def _replace_record(self, name: str, uid: str, patch: Mapping[str, Any]) -> None:
         """Recreate a ControllerRevision whose patch is refused: its data were not written as Go writes them."""
         namespace = self._owner.namespace
-        found: dict[str, Any] = await self._client.get(CONTROLLER_REVISIONS, name, namespace)
-        if found["metadata"]["uid"] != uid:
+        record: dict[str, Any] = await self._client.get(CONTROLLER_REVISIONS, name, namespace)
+        if record["metadata"]["uid"] != uid:
             return
-        labels, annotations = ({**found["metadata"].get(each, {})} for each in ("labels", "annotations"))
+        labels, annotations = ({**record["metadata"].get(key, {})} for key in ("labels", "annotations"))
         labels |= patch["metadata"].get("labels", {})
         annotations |= patch["metadata"].get("annotations", {})
-        kept = {field: found["metadata"][field] for field in ("name", "namespace", "ownerReferences")}
+        kept = {field: record["metadata"][field] for field in ("name", "namespace", "ownerReferences")}
         body = {
             "metadata": {
                 **kept,
                 "labels": labels,
                 "annotations": {k: v for k, v in annotations.items() if v is not None},
             },
-            "revision": patch.get("revision", found["revision"]),
-            "data": go_json(found["data"]),
+            "revision": patch.get("revision", record["revision"]),
+            "data": go_json(record["data"]),
         }
         await self._client.delete(CONTROLLER_REVISIONS, name, namespace, uid=uid)
         created = await self._client.create(CONTROLLER_REVISIONS, body, namespace, type=ControllerRevision)
@@ -187,46 +187,46 @@ class ObjectWriter:
     async def apply(self, body: Object) -> None:
         """Bring an object up to date; create it where there is none, which costs half of what applying does."""
         kind, name = type_of(body), body["metadata"]["name"]
-        found = self._objects.get((kind, name))
-        if found is None:
+        stored = self._objects.get((kind, name))
+        if stored is None:
             try:
                 created = await self._client.create(BY_TYPE[kind], body, type=Owned)
             except AlreadyExists:
-                found = await self.claim(body, Owned)
+                stored = await self.claim(body, Owned)
             else:
                 self._objects[kind, name] = created
                 self._stored(kind, created)
                 return
-            self._objects[kind, name] = found
-            if not has_drifted(body, found):
+            self._objects[kind, name] = stored
+            if not has_drifted(body, stored):
                 # The cache is behind: an earlier pass, or process, has created it.
-                self._stored(kind, found)
+                self._stored(kind, stored)
                 return
         try:
-            await self._take_over(kind, found)
+            await self._take_over(kind, stored)
         except Invalid:
             # It has changed since it was seen.
             await self._take_over(kind, await self.claim(body, Owned))
         applied = await self._client.apply(BY_TYPE[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
         self._objects[kind, name] = applied
 
-    async def _take_over(self, kind: str, found: Owned) -> None:
+    async def _take_over(self, kind: str, stored: Owned) -> None:
         """Let the fields that were written by creating an object count as applied.
 
         To the API server they are two managers of one name. A field that both own stays when applying gives it up.
         """
-        managers = found.metadata.managed_fields
+        managers = stored.metadata.managed_fields
         created, applied = FieldManager(names.MANAGER_OPERATOR, "Update"), FieldManager(names.MANAGER_OPERATOR, "Apply")
         if created not in managers or applied in managers:
             return
         at = f"/metadata/managedFields/{managers.index(created)}"
         operations = [
-            {"op": "test", "path": "/metadata/uid", "value": found.metadata.uid},
+            {"op": "test", "path": "/metadata/uid", "value": stored.metadata.uid},
             {"op": "test", "path": f"{at}/manager", "value": created.manager},
             {"op": "test", "path": f"{at}/operation", "value": created.operation},
             {"op": "replace", "path": f"{at}/operation", "value": applied.operation},
         ]
-        name = found.metadata.name
+        name = stored.metadata.name
         try:
             await self._client.json_patch(BY_TYPE[kind], name, self._owner.namespace, operations, type=Ignored)
         except NotFound:
@@ -246,19 +246,19 @@ class ObjectWriter:
         kind, name = type_of(body), body["metadata"]["name"]
         resource = BY_TYPE[kind]
         try:
-            found = await self._client.get(resource, name, self._owner.namespace, type=projection)
+            stored = await self._client.get(resource, name, self._owner.namespace, type=projection)
         except NotFound:
             raise Retryable(_BEHIND, f"{resource.kind} {name} is on its way out") from None
-        if is_ours(found.metadata, self._owner) or is_shared(kind, found.metadata):
-            return found
-        owner = found.metadata.controller
+        if is_ours(stored.metadata, self._owner) or is_shared(kind, stored.metadata):
+            return stored
+        owner = stored.metadata.controller
         if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):
             waits = f"waits until {resource.kind} {name} of the former resource of this name is deleted"
             raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
         remedy = "is not Covey's: delete it, or give this resource another name"
-        if owner is None and found.metadata.label(names.LABEL_INFERENCE) == self._owner.name:
-            if await self._is_as_made(resource, body, found):
-                return await self._adopt(resource, found)
+        if owner is None and stored.metadata.label(names.LABEL_INFERENCE) == self._owner.name:
+            if await self._is_as_made(resource, body, stored):
+                return await self._adopt(resource, stored)
             remedy = (
                 "has no owner: it was left by a resource of this name that was deleted with --cascade=orphan, or restored from "
                 "a backup, and is adopted only where it is as this resource makes it and no pods are left beside it: run "
@@ -270,9 +270,9 @@ class ObjectWriter:
             remedy = f"belongs to DisaggregatedInference {owner.name}: give this resource or a role of it another name"
         raise Blocked(Problem(REASON_NAME_TAKEN, f"{resource.kind} {name} exists and {remedy}", retry=True))
 
-    async def _is_as_made(self, resource: Resource, body: Object, found: Stored) -> bool:
+    async def _is_as_made(self, resource: Resource, body: Object, stored: Stored) -> bool:
         """Tell whether a stored object without an owner is as ``body`` would be stored, but for the owner."""
-        metadata = found.metadata
+        metadata = stored.metadata
         if (
             self._has_orphans
             or resource in _NEVER_ADOPTED
@@ -282,11 +282,11 @@ class ObjectWriter:
             or not body["metadata"]["labels"].items() <= (metadata.labels or {}).items()
         ):
             return False
-        if isinstance(found, ControllerRevision):
-            return bool(found.data == body["data"])
-        if isinstance(found, RoleScaler):
+        if isinstance(stored, ControllerRevision):
+            return bool(stored.data == body["data"])
+        if isinstance(stored, RoleScaler):
             # The replicas are not Covey's, and the backup has those that an autoscaler asked for last.
-            return {**found.spec, "replicas": 0} == {**body["spec"], "replicas": 0}
+            return {**stored.spec, "replicas": 0} == {**body["spec"], "replicas": 0}
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
             {"op": "replace", "path": "/spec", "value": body["spec"]},
@@ -299,14 +299,14 @@ class ObjectWriter:
         except (NotFound, Conflict, Invalid):
             # It has changed meanwhile, or is of a kind whose spec nobody may change.
             return False
-        return made.spec == found.spec
+        return made.spec == stored.spec
 
-    async def _adopt(self, resource: Resource, found: S) -> S:
+    async def _adopt(self, resource: Resource, stored: S) -> S:
         """Become the owner of an object. Covey's notes on it, and who wrote its fields, are of a former life.
 
         What is no longer wanted of it would stay for ever if somebody else managed it as well.
         """
-        metadata = found.metadata
+        metadata = stored.metadata
         notes = _of_covey(metadata.annotations)
         kept = {key: value for key, value in (metadata.annotations or {}).items() if key not in notes}
         operations: list[dict[str, Any]] = [
@@ -324,7 +324,7 @@ class ObjectWriter:
                 ]
         try:
             adopted = await self._client.json_patch(
-                resource, metadata.name, self._owner.namespace, operations, type=type(found)
+                resource, metadata.name, self._owner.namespace, operations, type=type(stored)
             )
         except (NotFound, Conflict, Invalid):
             raise Retryable(_BEHIND, f"{resource.kind} {metadata.name} was changed meanwhile") from None
@@ -336,7 +336,7 @@ class ObjectWriter:
         """The command that removes an object in the way; and all that was left with it, where no pod of ours would go."""
         if self._has_pods:
             return f"kubectl delete -n {self._owner.namespace} {_argument(resource)} {name}"
-        backend = next((each.kinds() for each in BACKENDS if resource in each.kinds()), ())
+        backend = next((pairs.kinds() for pairs in BACKENDS if resource in pairs.kinds()), ())
         kinds = dict.fromkeys((*_EVERYWHERE, *backend, resource))
         label = f"{names.LABEL_INFERENCE}={self._owner.name}"
         return f"kubectl delete -n {self._owner.namespace} {','.join(map(_argument, kinds))} -l {label}"
@@ -355,14 +355,14 @@ def _argument(resource: Resource) -> str:
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
-def _of_covey(found: Mapping[str, str] | None) -> dict[str, str]:
+def _of_covey(backend: Mapping[str, str] | None) -> dict[str, str]:
     """The labels or annotations of Covey's own keys."""
-    return {key: value for key, value in (found or {}).items() if key.partition("/")[0].endswith("covey.dev")}
+    return {key: value for key, value in (backend or {}).items() if key.partition("/")[0].endswith("covey.dev")}
 
 
 def _is_of_data(error: Invalid) -> bool:
     """Tell whether a patch was refused as a change of ``data`` (``ValidateControllerRevisionUpdate``)."""
-    return any(isinstance(each, dict) and each.get("field") == "data" for each in error.details.get("causes") or ())
+    return any(isinstance(cause, dict) and cause.get("field") == "data" for cause in error.details.get("causes") or ())
 
 
 async def put_images(client: Client, action: UpdateInPlace) -> core.Pod | None:
@@ -430,11 +430,11 @@ class ScalerWriter:
             Blocked: one of this name belongs to somebody else.
             KubeError: a request failed.
         """
-        found = action.stored or await self._create(action)
+        scaler = action.stored or await self._create(action)
         metadata = {"name": action.name, "namespace": self._owner.namespace}
         if action.patch:
             # A merge patch makes this process the owner of the fields that it names, and of no other.
-            patch = {**action.patch, "metadata": {**action.patch.get("metadata", {}), "uid": found.metadata.uid}}
+            patch = {**action.patch, "metadata": {**action.patch.get("metadata", {}), "uid": scaler.metadata.uid}}
             await self._client.merge_patch(ROLE_SCALERS, action.name, self._owner.namespace, patch, type=Ignored)
         if action.status:
             body = {key: action.body[key] for key in ("apiVersion", "kind")}
@@ -451,9 +451,9 @@ class ScalerWriter:
             created = await self._client.create(ROLE_SCALERS, action.body, type=RoleScaler)
         except AlreadyExists:
             # Ours, when it has lost the label by which it is found.
-            found = await self._writer.claim(action.body, RoleScaler)
-            labels = {"metadata": {"uid": found.metadata.uid, "labels": action.body["metadata"]["labels"]}}
+            scaler = await self._writer.claim(action.body, RoleScaler)
+            labels = {"metadata": {"uid": scaler.metadata.uid, "labels": action.body["metadata"]["labels"]}}
             await self._client.merge_patch(ROLE_SCALERS, action.name, self._owner.namespace, labels, type=Ignored)
-            return found
+            return scaler
         self._stored(ROLE_SCALERS.type, created)
         return created

@@ -30,9 +30,9 @@ class StatusWriter:
         told: called with the UID and the status before it is written.
     """
 
-    def __init__(self, client: Client, told: Callable[[str, Mapping[str, Any]], None]) -> None:
+    def __init__(self, client: Client, written: Callable[[str, Mapping[str, Any]], None]) -> None:
         self._client = client
-        self._told = told
+        self._told = written
         #: The status written last, by UID, and what the API server has answered.
         self._written: dict[str, tuple[dict[str, Any], core.Meta]] = {}
 

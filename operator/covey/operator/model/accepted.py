@@ -74,28 +74,28 @@ class RecordedUnit:
 def recorded_units(status: Mapping[str, Any]) -> dict[int, RecordedUnit]:
     """The units that a status lists, by number."""
     listed = status.get("unitStatuses")
-    found: dict[int, RecordedUnit] = {}
+    recorded: dict[int, RecordedUnit] = {}
     for item in listed if isinstance(listed, list) else ():
         number = item.get("unit") if isinstance(item, Mapping) else None
         if isinstance(number, int):
             phase = _PHASES.get(str(item.get("phase", "")))
             served = item.get("served") is True or phase in _SERVES
             since = _time(item.get("belowMinimumSince"))
-            found[number] = RecordedUnit(phase, served, since, *_escalation(item), _met_minimum(item))
-    return found
+            recorded[number] = RecordedUnit(phase, served, since, *_escalation(item), _met_minimum(item))
+    return recorded
 
 
 def _escalation(item: Mapping[str, Any]) -> tuple[str, float | None]:
-    said = item.get("escalation")
-    if not isinstance(said, Mapping):
+    escalation = item.get("escalation")
+    if not isinstance(escalation, Mapping):
         return "", None
-    return str(said.get("step", "")), _time(said.get("at"))
+    return str(escalation.get("step", "")), _time(escalation.get("at"))
 
 
 def _met_minimum(item: Mapping[str, Any]) -> dict[str, int]:
-    said = item.get("metMinimum")
-    found = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
-    return {str(each.get("name")): each["replicas"] for each in found if isinstance(each.get("replicas"), int)}
+    minimum = item.get("metMinimum")
+    roles = [role for role in minimum if isinstance(role, Mapping)] if isinstance(minimum, list) else []
+    return {str(role.get("name")): role["replicas"] for role in roles if isinstance(role.get("replicas"), int)}
 
 
 def _time(value: object) -> float | None:
@@ -110,13 +110,13 @@ def leaves_out(status: Mapping[str, Any]) -> bool:
 
 def find_served(units: Iterable[int], status: Mapping[str, Any]) -> frozenset[int]:
     """Choose the units whose minimum the status has seen Ready: it is read once for all of them."""
-    found = recorded_units(status)
-    known = [each for each in found.values() if each.phase is not None]
+    recorded = recorded_units(status)
+    known = [unit for unit in recorded.values() if unit.phase is not None]
     # The list had no room for some: they were no worse than all that are there.
     rest = (
-        bool(known) and leaves_out(status) and max(known, key=lambda each: _ORDER[each.phase or Phase.PENDING]).served
+        bool(known) and leaves_out(status) and max(known, key=lambda unit: _ORDER[unit.phase or Phase.PENDING]).served
     )
-    return frozenset(unit for unit in units if (found[unit].served if unit in found else rest))
+    return frozenset(unit for unit in units if (recorded[unit].served if unit in recorded else rest))
 
 
 def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -166,7 +166,7 @@ class Resolved:
 
     def is_same(self, other: Resolved) -> bool:
         """Tell whether both say the same, as far as both know: a record of a former release has no keys."""
-        known = all(each.levels and any(each.levels.values()) for each in (self, other))
+        known = all(record.levels and any(record.levels.values()) for record in (self, other))
         if known or self.levels is None or other.levels is None:
             return self == other
         return replace(self, levels=None) == replace(other, levels=None) and list(self.levels) == list(other.levels)
@@ -259,7 +259,7 @@ def _read_second(data: Mapping[str, Any]) -> Record:
     levels = None
     if topology:
         keys = topology.get("keys", [()] * len(topology["levels"]))
-        levels = {name: tuple(each) for name, each in zip(topology["levels"], keys, strict=True)}
+        levels = {name: tuple(key) for name, key in zip(topology["levels"], keys, strict=True)}
     resolved = Resolved(
         Backend(data["backend"]), data["schedulerName"], topology.get("name"), levels, data.get("dialect", "")
     )
@@ -285,9 +285,9 @@ def read_leniently(content: Content) -> DisaggregatedInferenceSpec:
         try:
             return DisaggregatedInferenceSpec.model_validate(rest)
         except ValidationError as error:
-            if any(each["type"] == "missing" for each in error.errors()):
+            if any(problem["type"] == "missing" for problem in error.errors()):
                 raise
-            rest = _without(rest, [each["loc"] for each in error.errors()])
+            rest = _without(rest, [problem["loc"] for problem in error.errors()])
     return DisaggregatedInferenceSpec.model_validate(rest)
 
 
@@ -295,23 +295,23 @@ def _without(content: Content, places: Sequence[tuple[str | int, ...]]) -> Conte
     """Copy a spec without the values at these places: of each place the innermost key that exists is removed."""
     copy = deepcopy(dict(content))
     # One value can have several things wrong with it, and spoil the list that it lies in: what goes is found first.
-    finest = [each for each in places if not any(each == other[: len(each)] != other for other in places)]
-    for parent, key in [found for place in finest if (found := _innermost(copy, place)) is not None]:
+    finest = [own for own in places if not any(own == other[: len(own)] != other for other in places)]
+    for parent, key in [innermost for place in finest if (innermost := _innermost(copy, place)) is not None]:
         parent.pop(key, None)
     return copy
 
 
 def _innermost(content: dict[str, Any], place: Sequence[str | int]) -> tuple[dict[str, Any], str] | None:
     node: Any = content
-    found = None
+    innermost = None
     for step in place:
         if isinstance(node, dict) and isinstance(step, str) and step in node:
-            found, node = (node, step), node[step]
+            innermost, node = (node, step), node[step]
         elif isinstance(node, list) and isinstance(step, int) and step < len(node):
             node = node[step]
         else:
             break
-    return found
+    return innermost
 
 
 def with_rolled(content: Content, revision: Revision) -> Content:

@@ -237,7 +237,7 @@ class Actions:
 
     def counts(self) -> dict[str, int]:
         """Count what is written, by kind, without kinds of which nothing is; notes on pods for this program alone are left out."""
-        found = {
+        counts = {
             "relabel": len(self.relabel) + len(self.protect) + sum(map(len, self.pair)),
             "drain": len(self.drain) + len(self.mark),
             "serve": len(self.serve),
@@ -249,7 +249,7 @@ class Actions:
             "create": len(self.create),
             "ungate": len(self.ungate),
         }
-        return {kind: int(count) for kind, count in found.items() if count}
+        return {kind: int(count) for kind, count in counts.items() if count}
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to do besides ``annotate``, ``protect`` and ``ask``: these change nothing that runs."""
@@ -274,8 +274,10 @@ def sum_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
     Of remarks of one type the first is reported, so the order counts. A pod is deleted once, for the first reason, and
     none that is deleted is let go.
     """
-    found = (Outcome(), *outcomes)
-    actions = Actions(**{each.name: _join([getattr(part.actions, each.name) for part in found]) for each in _FIELDS})
+    summed = (Outcome(), *outcomes)
+    actions = Actions(
+        **{field.name: _join([getattr(part.actions, field.name) for part in summed]) for field in _FIELDS}
+    )
     deleted = tuple(_once(actions.delete_pods))
     gone = {item.pod.metadata.uid for item in deleted}
     return Outcome(
@@ -284,14 +286,14 @@ def sum_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
             delete_pods=deleted,
             ungate=tuple(item for item in actions.ungate if item.pod.metadata.uid not in gone),
         ),
-        tuple(chain.from_iterable(part.remarks for part in found)),
-        soonest(part.again for part in found),
+        tuple(chain.from_iterable(part.remarks for part in summed)),
+        soonest(part.again for part in summed),
     )
 
 
 def soonest(times: Iterable[float | None]) -> float | None:
     """The least of the times that are not None; None without any."""
-    return min((each for each in times if each is not None), default=None)
+    return min((time for time in times if time is not None), default=None)
 
 
 _FIELDS = fields(Actions)
@@ -301,11 +303,11 @@ def _join(values: list[Any]) -> Any:
     """Join the values of one field: tuples one after the other, otherwise the first that is not None."""
     if isinstance(values[0], tuple):
         return tuple(chain.from_iterable(values))
-    return next((each for each in values if each is not None), None)
+    return next((value for value in values if value is not None), None)
 
 
 def _once(deletions: Iterable[DeletePod]) -> Iterator[DeletePod]:
-    found: dict[str, DeletePod] = {}
+    by_uid: dict[str, DeletePod] = {}
     for item in deletions:
-        found.setdefault(item.pod.metadata.uid, item)
-    return iter(found.values())
+        by_uid.setdefault(item.pod.metadata.uid, item)
+    return iter(by_uid.values())

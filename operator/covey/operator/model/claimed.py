@@ -95,12 +95,12 @@ def find_claimed(
         pods: every incarnation of each place.
     """
     named: dict[str, Claimed] = {}
-    for claim in sorted(claims, key=lambda each: each.uid):
+    for claim in sorted(claims, key=lambda claim: claim.uid):
         for victim in claim.victims:
-            found = Claimed(claim, victim.kind == WHOLE_UNIT)
+            claimed = Claimed(claim, victim.kind == WHOLE_UNIT)
             for uid in victim.pods:
-                if found.whole or uid not in named:
-                    named[uid] = found
+                if claimed.whole or uid not in named:
+                    named[uid] = claimed
     if not named:
         return {}
     units: dict[int, Claimed] = {}

@@ -34,8 +34,8 @@ def domain_of(tree: Tree, slot: Slot) -> Identity:
 
 def find_joined(observed: Observed, pods: Iterable[core.Pod]) -> set[Identity]:
     """Find domains from whose templates pods have claims: they go after the last of these."""
-    domains = {each for each in observed.objects if each[0] == COMPUTE_DOMAINS.type}
+    domains = {identity for identity in observed.objects if identity[0] == COMPUTE_DOMAINS.type}
     if not domains:
         return set()
     claimed = {claim.get("resourceClaimTemplateName") for pod in pods for claim in pod.spec.resource_claims or ()}
-    return {each for each in domains if template_name(each[1]) in claimed}
+    return {domain for domain in domains if template_name(domain[1]) in claimed}

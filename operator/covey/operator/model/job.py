@@ -222,9 +222,9 @@ def disruption(pod: core.Pod, now: float) -> Object:
         f"Covey gave up the node of the pod before it was bound: {pod.metadata.annotation(names.ANNOTATION_RELEASE)}"
     )
     times = {"DisruptionTarget": core.rfc3339(now), "Ready": pod.metadata.creation_timestamp}
-    told = {"reason": "Released", "message": message}
+    cause = {"reason": "Released", "message": message}
     conditions = [
-        {"type": kind, "status": "True" if kind == "DisruptionTarget" else "False", "lastTransitionTime": time, **told}
+        {"type": kind, "status": "True" if kind == "DisruptionTarget" else "False", "lastTransitionTime": time, **cause}
         for kind, time in times.items()
     ]
-    return {"phase": "Failed", **told, "conditions": conditions}
+    return {"phase": "Failed", **cause, "conditions": conditions}

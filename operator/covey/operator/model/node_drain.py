@@ -63,11 +63,11 @@ class Notice:
 
     def drives(self, pod: core.Pod) -> str:
         """Reason for which this pod has to leave the node at once; empty where it does not."""
-        return self.certain or next((_taint_text(each) for each in self.taints if _is_driven(pod, each)), "")
+        return self.certain or next((_taint_text(taint) for taint in self.taints if _is_driven(pod, taint)), "")
 
     def waits_with(self, pod: core.Pod) -> bool:
         """Tell whether a pod is to go without a successor only after a while."""
-        return self.waits and not any(_is_driven(pod, each) for each in self.taints)
+        return self.waits and not any(_is_driven(pod, taint) for taint in self.taints)
 
 
 def notice_of(
@@ -80,7 +80,7 @@ def notice_of(
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
         evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
     """
-    found: list[core.Taint] = []
+    taints: list[core.Taint] = []
     candidate: core.Taint | None = None
     cordon: core.Taint | None = None
     for taint in node.spec.taints or ():
@@ -91,14 +91,14 @@ def notice_of(
         elif taint.key == _UNSCHEDULABLE:
             cordon = taint
         elif taint.key in evacuations or (taint.effect == "NoExecute" and not taint.key.startswith(_CONDITIONS)):
-            found.append(taint)
+            taints.append(taint)
     if node.spec.unschedulable and is_to_be_drained(node):
         return Notice(_DRAINED)
     if node.spec.unschedulable:
-        return Notice(_CORDONED, tuple(found), since=_since(cordon), waits=True)
-    if not found and candidate is None:
+        return Notice(_CORDONED, tuple(taints), since=_since(cordon), waits=True)
+    if not taints and candidate is None:
         return None
-    return Notice("", tuple(found), candidate.key if candidate else "", _since(candidate))
+    return Notice("", tuple(taints), candidate.key if candidate else "", _since(candidate))
 
 
 def is_to_be_drained(node: core.Node) -> bool:
@@ -113,10 +113,10 @@ def is_out_of_service(node: core.Node) -> bool:
 
 def _is_driven(pod: core.Pod, taint: core.Taint) -> bool:
     """Tell whether a taint makes this pod leave: NoExecute that it tolerates for a time, another not tolerated."""
-    found = [each for each in pod.spec.tolerations or () if tolerates(each, taint)]
+    tolerations = [toleration for toleration in pod.spec.tolerations or () if tolerates(toleration, taint)]
     if taint.effect == "NoExecute":
-        return bool(found) and all(each.toleration_seconds is not None for each in found)
-    return not found
+        return bool(tolerations) and all(toleration.toleration_seconds is not None for toleration in tolerations)
+    return not tolerations
 
 
 def _taint_text(taint: core.Taint) -> str:

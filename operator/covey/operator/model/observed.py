@@ -210,7 +210,7 @@ class Observed:
     def __post_init__(self) -> None:
         """Count pods whose deletion this process has asked for as on their way out."""
         if self.pending_deletions:
-            pods = {slot: tuple(map(self._as_it_goes, found)) for slot, found in self.pods.items()}
+            pods = {slot: tuple(map(self._as_it_goes, pods)) for slot, pods in self.pods.items()}
             object.__setattr__(self, "pods", pods)
             object.__setattr__(self, "strays", tuple(map(self._as_it_goes, self.strays)))
 
@@ -229,8 +229,8 @@ class Observed:
     @cached_property
     def current(self) -> Mapping[Slot, core.Pod]:
         """The pod that fills each place now; without the places that nobody fills."""
-        found = ((slot, current(pods)) for slot, pods in self.pods.items())
-        return {slot: pod for slot, pod in found if pod is not None}
+        currents = ((slot, current(pods)) for slot, pods in self.pods.items())
+        return {slot: pod for slot, pod in currents if pod is not None}
 
     @cached_property
     def is_claimed(self) -> bool:
@@ -262,10 +262,10 @@ class Observed:
 
     @cached_property
     def _current_by_unit(self) -> Mapping[int, Mapping[Slot, core.Pod]]:
-        found: dict[int, dict[Slot, core.Pod]] = {}
+        by_unit: dict[int, dict[Slot, core.Pod]] = {}
         for slot, pod in self.current.items():
-            found.setdefault(slot.unit, {})[slot] = pod
-        return found
+            by_unit.setdefault(slot.unit, {})[slot] = pod
+        return by_unit
 
     def place(self, slot: Slot) -> Place:
         """The place of a slot, with all that is known of its pods."""
@@ -285,14 +285,14 @@ class Observed:
 
     @cached_property
     def _by_unit(self) -> Mapping[int | None, Mapping[Identity, Owned]]:
-        found: dict[int | None, dict[Identity, Owned]] = {}
+        by_number: dict[int | None, dict[Identity, Owned]] = {}
         for identity, owned in self.objects.items():
-            found.setdefault(number(owned.metadata, names.LABEL_UNIT), {})[identity] = owned
-        return found
+            by_number.setdefault(number(owned.metadata, names.LABEL_UNIT), {})[identity] = owned
+        return by_number
 
-    def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
+    def with_pods(self, pods: Mapping[Slot, core.Pod]) -> Observed:
         """The snapshot with pods that were found in another way, in places where none was seen."""
-        return replace(self, pods={**{slot: (pod,) for slot, pod in found.items()}, **self.pods})
+        return replace(self, pods={**{slot: (pod,) for slot, pod in pods.items()}, **self.pods})
 
     @property
     def in_force(self) -> StoredRevision | None:
@@ -315,8 +315,8 @@ def is_former(metadata: core.Meta, owner: Owner) -> bool:
 
 def is_shared(kind: str, metadata: core.Meta) -> bool:
     """Tell whether Covey makes this object for all resources of a namespace together, and nobody owns it."""
-    told = metadata.label(names.LABEL_MANAGED_BY) == names.MANAGED_BY and metadata.controller is None
-    return told and (kind, metadata.name) == SHARED_BUDGET
+    is_ownerless = metadata.label(names.LABEL_MANAGED_BY) == names.MANAGED_BY and metadata.controller is None
+    return is_ownerless and (kind, metadata.name) == SHARED_BUDGET
 
 
 def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
@@ -329,7 +329,7 @@ def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...
     for pod in pods:
         slot = slot_of(pod.spec.hostname)
         (strays if slot is None else placed.setdefault(slot, [])).append(pod)
-    return {slot: tuple(found) for slot, found in placed.items()}, tuple(strays)
+    return {slot: tuple(pods) for slot, pods in placed.items()}, tuple(strays)
 
 
 def number(metadata: core.Meta, label: str) -> int | None:

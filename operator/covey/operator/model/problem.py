@@ -103,8 +103,8 @@ def is_denial(error: ApiError) -> bool:
     Not so a lost race, a server that is busy or going down, and credentials that are no good: those end the pass.
     """
     if "webhook" in error.message:
-        said = isinstance(error, Conflict) and "denied the request" not in error.message
-        return not said and not isinstance(error, TooManyRequests)
+        is_race = isinstance(error, Conflict) and "denied the request" not in error.message
+        return not is_race and not isinstance(error, TooManyRequests)
     return isinstance(error, BadRequest | Forbidden | Invalid)
 
 

@@ -15,5 +15,5 @@ def describe_refusal(pods: Iterable[core.Pod], planner: str) -> str:
         pods: those that wait.
         planner: what the scheduler process says of them; empty where it has not said anything.
     """
-    said = map(podstate.unschedulable, pods)
-    return next((words for words in said if words is not None), "") or planner
+    messages = map(podstate.unschedulable, pods)
+    return next((words for words in messages if words is not None), "") or planner

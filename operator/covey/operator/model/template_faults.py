@@ -119,8 +119,8 @@ def find_template_faults(spec: Mapping[str, Any]) -> Iterator[Found]:
 def asks_for_devices(spec: Mapping[str, Any]) -> bool:
     """Tell whether a pod of such a spec asks for an extended resource, or for devices by claims."""
     containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
-    lists = [spec.get("resources") or {}, *((each.get("resources") or {}) for each in containers)]
-    named = (name for each in lists for side in ("requests", "limits") for name in each.get(side) or ())
+    lists = [spec.get("resources") or {}, *((container.get("resources") or {}) for container in containers)]
+    named = (name for amounts in lists for side in ("requests", "limits") for name in amounts.get(side) or ())
     return bool(spec.get("resourceClaims")) or any(map(_is_extended, named))
 
 
@@ -153,9 +153,9 @@ def bad_quantities(spec: Mapping[str, Any]) -> Iterator[Found]:
 def bad_amounts(path: str, quantities: Mapping[str, Quantity] | None) -> Iterator[Found]:
     """Everything in a list of resources that is no amount of its resource."""
     for resource, quantity in (quantities or {}).items():
-        found = _wrong(resource, quantity)
-        if found is not None:
-            yield f"{path}[{resource}]", *found
+        fault = _wrong(resource, quantity)
+        if fault is not None:
+            yield f"{path}[{resource}]", *fault
 
 
 def _of_resources(path: str, resources: Mapping[str, Any] | None) -> Iterator[Found]:

@@ -100,10 +100,10 @@ class Caches:
         self._pools = (resources.INFERENCE_POOLS,) if scope.pools else ()
         self.objects = {
             # Roots of other controllers claim room as well, which nobody but this process makes.
-            each.type: Watched(
-                client, each, Owned, namespaces, clock=clock, labels=None if each.type in _ROOTS else ours
+            kind.type: Watched(
+                client, kind, Owned, namespaces, clock=clock, labels=None if kind.type in _ROOTS else ours
             )
-            for each in (*self._kinds, *COMMON_KINDS, *self._pools)
+            for kind in (*self._kinds, *COMMON_KINDS, *self._pools)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, clock=clock, labels=ours)
         self.scalers = Triggered(client, resources.ROLE_SCALERS, RoleScaler, namespaces, clock=clock)
@@ -134,7 +134,7 @@ class Caches:
 
     def may_need_room(self, namespace: str) -> bool:
         """Tell whether a resource of a namespace may need its room first, since it was not looked at yet."""
-        return self.quotas.settles(namespace, (each.metadata.key for each in self.inferences.every()))
+        return self.quotas.settles(namespace, (inference.metadata.key for inference in self.inferences.every()))
 
     async def run(self) -> None:
         """Keep everything current until cancelled."""
@@ -152,7 +152,7 @@ class Caches:
 
     def find_topologies(self) -> tuple[core.ClusterTopology, ...]:
         """All ClusterTopologies, by name."""
-        return tuple(sorted(self.topologies.every(), key=lambda each: each.metadata.name))
+        return tuple(sorted(self.topologies.every(), key=lambda topology: topology.metadata.name))
 
     async def wait_until_synced(self) -> None:
         """Wait until everything has been listed once that the cluster serves."""
@@ -176,17 +176,17 @@ class Caches:
     @property
     def cluster(self) -> Cluster:
         """Kinds and fields that the cluster has, as far as this process knows."""
-        found = replace(
+        cluster = replace(
             self.probing.cluster(self.unserved),
             compute_domains=self._scope.compute_domains,
             detected=self.nodes.detect_topology(),
         )
-        return found if self.domains is None else replace(found, hyper_nodes=self.domains.found)
+        return cluster if self.domains is None else replace(cluster, hyper_nodes=self.domains.found)
 
     def is_alive(self) -> bool:
         """Tell whether every watch has been heard of lately."""
         watches: tuple[Exposed, ...] = (*self._vital(), *self.room.reflectors)
-        return all(each.silence < _SILENCE for each in watches)
+        return all(watch.silence < _SILENCE for watch in watches)
 
     def begin_leading(self, now: float) -> None:
         """Note that this process decides from ``now`` on, in seconds since the epoch; another one did so far."""
@@ -227,7 +227,7 @@ class Caches:
             now,
             nodes=self.nodes.of(names_of_nodes),
             notices=notices,
-            candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
+            candidates=self.nodes.candidates() if any(notice.candidate for notice in notices.values()) else (),
             gone=self.nodes.deleted_nodes(names_of_nodes),
             clock_since=self.clock.since(key, now),
             quotas=self.quotas.of(owner.namespace),
@@ -282,8 +282,8 @@ class Caches:
             *(self.budgets, self.room, self.quotas, self.pod_expectations, self.clock),
             *self._all_expectations(),
         )
-        for each in known:
-            each.forget(key)
+        for cache in known:
+            cache.forget(key)
 
     def find_claimants(self, namespace: str) -> tuple[core.Pod, ...]:
         """The pods of a namespace for which claims are still to be made: no quota has charged these yet."""
@@ -313,13 +313,13 @@ class Caches:
 
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: tuple[Watched[Any], ...] = (*self.triggered, self.pods, self.revisions, *self.objects.values())
-        found = [reflector for watched in kinds for reflector in watched.reflectors]
-        found += [self.nodes.reflector, *self.quotas.reflectors]
-        return found if self.domains is None else [*found, self.domains.reflector]
+        reflectors = [reflector for watched in kinds for reflector in watched.reflectors]
+        reflectors += [self.nodes.reflector, *self.quotas.reflectors]
+        return reflectors if self.domains is None else [*reflectors, self.domains.reflector]
 
     def _vital(self) -> list[Reflector[Any]]:
         """Those without which nothing is decided: a right to InferencePools may be missing."""
-        return [each for each in self._reflectors() if each.resource != resources.INFERENCE_POOLS.plural]
+        return [reflector for reflector in self._reflectors() if reflector.resource != resources.INFERENCE_POOLS.plural]
 
     def _sync_events(self) -> list[asyncio.Event]:
         """Events that are set once the objects of a kind are known. A cluster need not have the kinds of a backend."""
@@ -327,7 +327,7 @@ class Caches:
         groups = {reflector for watched in optional for reflector in watched.reflectors}
         if self.domains is not None:
             groups.add(self.domains.reflector)
-        listed = [each.settled if each in groups else each.synced for each in self._vital()]
+        listed = [reflector.settled if reflector in groups else reflector.synced for reflector in self._vital()]
         return [*listed, *(kind.synced for kind in self.triggered), self.probing.asked]
 
     def _subscribe(self) -> None:

@@ -63,7 +63,7 @@ class Claims:
             for root in reflector.by_index(_VICTIM, key):
                 claim = read_claim(root)
                 if claim is not None:
-                    victims = tuple(each for each in claim.victims if (each.namespace, each.name) == key)
+                    victims = tuple(victim for victim in claim.victims if (victim.namespace, victim.name) == key)
                     longest = self._max_drain if claim.purpose in FOR_OTHERS else inf
                     yield replace(claim, victims=victims, priority=self.priority_of(claim), max_drain=longest)
 
@@ -81,10 +81,10 @@ class Claims:
 
 def _claims_pods(root: Owned) -> bool:
     claim = read_claim(root)
-    return claim is not None and any(each.kind == POD for each in claim.victims)
+    return claim is not None and any(victim.kind == POD for victim in claim.victims)
 
 
 def _victims_of(root: Owned) -> tuple[Key, ...]:
     """Find the resources that give way: none before all ordinary pods have gone, for these may not be allowed to."""
     claim = read_claim(root) if not _claims_pods(root) else None
-    return tuple({(each.namespace, each.name): None for each in claim.victims}) if claim is not None else ()
+    return tuple({(victim.namespace, victim.name): None for victim in claim.victims}) if claim is not None else ()

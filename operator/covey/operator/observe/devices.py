@@ -63,7 +63,7 @@ async def find_claim_problem(
         KubeError: when the API server could not be asked.
     """
     # The driver makes the template of a ComputeDomain once there is one.
-    claims = tuple(each for each in claims if each.get("name") not in names.INTERCONNECT_CLAIMS)
+    claims = tuple(claim for claim in claims if claim.get("name") not in names.INTERCONNECT_CLAIMS)
     pod = core.Pod(metadata=core.Meta(namespace=namespace), spec=core.PodSpec(resource_claims=claims))
     templates, named = set(templates_of(pod)), set(claims_named(pod))
     try:
@@ -87,23 +87,25 @@ async def read_charges(client: Client, templates: Collection[Key]) -> Mapping[st
         KubeError: when the API server could not be asked.
     """
     try:
-        found = await _read_sources(client, templates)
+        sources = await _read_sources(client, templates)
     except (UnsupportedClaimError, Forbidden) as error:
         # What runs has to be completed all the same.
         metrics.CLAIMS_UNCOUNTED.inc()
         _log.warning("claims are not counted against quotas", error=str(error))
         return {}
-    return {key[1]: amounts_of_claim(each.spec.spec, found.classes) for key, each in found.templates.items()}
+    return {
+        key[1]: amounts_of_claim(template.spec.spec, sources.classes) for key, template in sources.templates.items()
+    }
 
 
 async def _read_sources(client: Client, templates: Collection[Key], claims: Collection[Key] = ()) -> _Sources:
-    found = await _read(client, RESOURCE_CLAIM_TEMPLATES, templates, core.ResourceClaimTemplate)
+    stored = await _read(client, RESOURCE_CLAIM_TEMPLATES, templates, core.ResourceClaimTemplate)
     named = await _read(client, RESOURCE_CLAIMS, claims, core.ResourceClaim)
-    specs = [*(each.spec.spec for each in found.values()), *(each.spec for each in named.values())]
-    requests = (each for spec in specs for each in spec.devices.requests or ())
-    kinds = {("", each.device_class_name) for request in requests for each in request.kinds}
+    specs = [*(template.spec.spec for template in stored.values()), *(claim.spec for claim in named.values())]
+    requests = (request for spec in specs for request in spec.devices.requests or ())
+    kinds = {("", kind.device_class_name) for request in requests for kind in request.kinds}
     classes = await _read(client, DEVICE_CLASSES, kinds, core.DeviceClass)
-    return _Sources(found, named, {name: each for (_, name), each in classes.items()})
+    return _Sources(stored, named, {name: device_class for (_, name), device_class in classes.items()})
 
 
 async def _read(client: Client, resource: Resource, keys: Collection[Key], kind: type[T]) -> dict[Key, T]:
@@ -120,8 +122,8 @@ async def _read(client: Client, resource: Resource, keys: Collection[Key], kind:
                 raise UnsupportedClaimError(UNSERVED) from None
             return None
 
-    found = await asyncio.gather(*(get(*key) for key in keys))
-    return {key: each for key, each in zip(keys, found, strict=True) if each is not None}
+    objects = await asyncio.gather(*(get(*key) for key in keys))
+    return {key: stored for key, stored in zip(keys, objects, strict=True) if stored is not None}
 
 
 def _find_refusal(pod: core.Pod, sources: _Sources, shared: Collection[str]) -> str | None:

@@ -58,7 +58,9 @@ class Jobs:
         for reflector in self.pods.reflectors:
             reflector.add_index(_JOB, _job_of)
         self.pods.subscribe(self._on_pod)
-        self.reflectors: list[Reflector[Any]] = [each for kind in (*kinds, self.pods) for each in kind.reflectors]
+        self.reflectors: list[Reflector[Any]] = [
+            reflector for kind in (*kinds, self.pods) for reflector in kind.reflectors
+        ]
 
     async def run(self) -> None:
         """Keep everything current until cancelled."""
@@ -89,7 +91,7 @@ class Jobs:
         self._look_at(item.metadata.key)
 
     def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
-        was, now = (_progress(each) if each is not None else None for each in (before, pod))
+        was, now = (_progress(state) if state is not None else None for state in (before, pod))
         if kind == DELETED or was != now:
             for key in _job_of(pod):
                 self._look_at(key)

@@ -119,11 +119,11 @@ class Nodes:
 
     def find_elastic(self, topologies: Iterable[core.ClusterTopology]) -> dict[str, list[ElasticDomain]]:
         """Find the domains that may come, by topology: those that there are whole are none."""
-        elastic = [each for each in topologies if each.spec.elastic]
+        elastic = [topology for topology in topologies if topology.spec.elastic]
         if elastic and not self._by_label:
             self._by_label = True
             self.reflector.add_index(_LABELS, lambda node: (node.metadata.labels or {}).items())
-        return {each.metadata.name: [*filter(self._lacks, expand_elastic(each))] for each in elastic}
+        return {topology.metadata.name: [*filter(self._lacks, expand_elastic(topology))] for topology in elastic}
 
     def _lacks(self, domain: ElasticDomain) -> bool:
         wanted = domain.selector.items()
@@ -137,8 +137,8 @@ class Nodes:
 
     def candidates(self) -> tuple[str, ...]:
         """Nodes that an autoscaler may delete soon; a few of them where there are many."""
-        found = (name for name, notice in sorted(self._notices.items()) if notice.candidate)
-        return tuple(islice(found, _MANY))
+        marked = (name for name, notice in sorted(self._notices.items()) if notice.candidate)
+        return tuple(islice(marked, _MANY))
 
     def _on_event(self, kind: EventType, node: core.Node, before: core.Node | None) -> None:
         name = node.metadata.name

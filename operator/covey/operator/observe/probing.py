@@ -54,7 +54,7 @@ class Probing:
         self._enabled = frozenset(backends)
         self._unserved = unserved
         self._on_change = on_change
-        asked = (probe for each in BACKENDS if each.name in self._enabled for probe in each.probes())
+        asked = (probe for backend in BACKENDS if backend.name in self._enabled for probe in backend.probes())
         self._probes = tuple({probe.name: probe for probe in asked}.values())
         for probe in self._probes:
             metrics.PROBES_UNANSWERED.labels(probe.name).set(0)
@@ -90,14 +90,16 @@ class Probing:
         unserved = self._unserved()
         probes = [probe for probe in self._probes if probe.resource not in unserved]
         answers = await asyncio.gather(*map(self._ask, probes))
-        failed = {probe.name: said for probe, said in zip(probes, answers, strict=True) if isinstance(said, str)}
+        failed = {probe.name: answer for probe, answer in zip(probes, answers, strict=True) if isinstance(answer, str)}
         for probe in self._probes:
             metrics.PROBES_UNANSWERED.labels(probe.name).set(probe.name in failed)
         before = {name: answer for name, answer in self._known.items() if name in failed}
-        told = {probe.name: said for probe, said in zip(probes, answers, strict=True) if not isinstance(said, str)}
-        self._known, self._is_complete = {**before, **told}, not failed
+        known = {
+            probe.name: answer for probe, answer in zip(probes, answers, strict=True) if not isinstance(answer, str)
+        }
+        self._known, self._is_complete = {**before, **known}, not failed
         kept = frozenset(name for name, answer in self._known.items() if answer)
-        unprobed = {name: said for name, said in failed.items() if name not in before}
+        unprobed = {name: problem for name, problem in failed.items() if name not in before}
         if before:
             _log.warning("probes failed, their last answers are kept", failed={name: failed[name] for name in before})
         changed = (kept, unprobed) != (self._kept, self._unprobed)

@@ -84,11 +84,15 @@ class Quotas:
 
     def of(self, namespace: str) -> tuple[core.ResourceQuota, ...]:
         """The quotas of a namespace, as the watch shows them."""
-        return tuple(item for each in self._quotas.reflectors for item in each.by_index(_NAMESPACE, namespace))
+        return tuple(
+            item for reflector in self._quotas.reflectors for item in reflector.by_index(_NAMESPACE, namespace)
+        )
 
     def ranges(self, namespace: str) -> tuple[core.LimitRange, ...]:
         """The LimitRanges of a namespace."""
-        return tuple(item for each in self._ranges.reflectors for item in each.by_index(_NAMESPACE, namespace))
+        return tuple(
+            item for reflector in self._ranges.reflectors for item in reflector.by_index(_NAMESPACE, namespace)
+        )
 
     def reserved_demand(self, key: Key) -> Demand:
         """The pods of other resources of the namespace that come first."""
@@ -106,10 +110,10 @@ class Quotas:
             yield None
             return
         async with self._turns.setdefault(namespace, asyncio.Lock()):
-            found, _ = await self._client.list(RESOURCE_QUOTAS, namespace, type=core.ResourceQuota)
-            for quota in found:
+            quotas, _ = await self._client.list(RESOURCE_QUOTAS, namespace, type=core.ResourceQuota)
+            for quota in quotas:
                 self._compare(quota)
-            yield tuple(found)
+            yield tuple(quotas)
 
     def note(self, key: Key, *, waits: bool, first: Demand | None, wake: Callable[[float], None] | None = None) -> None:
         """Note whether a resource waits for quota, and its pods that come first.
@@ -222,7 +226,7 @@ class Room:
         Raises:
             KubeError: when the API server could not be asked.
         """
-        claims = (each.get("resourceClaimTemplateName") for each in pod.spec.resource_claims or ())
+        claims = (claim.get("resourceClaimTemplateName") for claim in pod.spec.resource_claims or ())
         templates = {(namespace, name) for name in claims if name}
         charges = await read_charges(self._client, templates) if templates else {}
         return charge_of(msgspec.to_builtins(pod), self._quotas.ranges(namespace), charges)

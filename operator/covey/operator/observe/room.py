@@ -108,7 +108,7 @@ class ClusterRoom:
     @property
     def is_synced(self) -> bool:
         """Tell whether all nodes and pods are known."""
-        return all(each.synced.is_set() for each in (self.nodes, self.pods))
+        return all(reflector.synced.is_set() for reflector in (self.nodes, self.pods))
 
     async def run(self) -> None:
         """Watch from the first question about room on, until cancelled."""
@@ -120,8 +120,8 @@ class ClusterRoom:
             self.nodes.subscribe(self._on_node)
         expose(watches)
         async with asyncio.TaskGroup() as tasks:
-            for each in watches:
-                tasks.create_task(each.run())
+            for watch in watches:
+                tasks.create_task(watch.run())
             tasks.create_task(self._wake_always())
 
     def view(self, key: Key) -> View | None:
@@ -145,7 +145,7 @@ class ClusterRoom:
         self.stock.settle(now)
         last = replicas[-1]
         place = (key, last.slots[0].unit, "" if last.in_minimum else last.role)
-        restore = self.stock.withdraw([pod.metadata.uid for each in replicas for pod in each.pods])
+        restore = self.stock.withdraw([pod.metadata.uid for replica in replicas for pod in replica.pods])
         try:
             asked = self._expand(inference, replicas)
         except (UnplannableError, LookupError) as error:
@@ -181,7 +181,7 @@ class ClusterRoom:
         answer = plan_minimum(asked.gang, self.stock.inventory, _LIMIT)
         if isinstance(answer, Refusal):
             return answer.message
-        return {each.pod: each.node for each in answer.assignments}
+        return {assignment.pod: assignment.node for assignment in answer.assignments}
 
     def _ask_of(self, gang: Gang) -> Ask:
         return ask_for_minimum(gang, self.stock.inventory)

@@ -48,15 +48,15 @@ class NamespaceBudgets:
 
     def find(self, namespace: str) -> Owned | None:
         """The budget of a namespace."""
-        found = self._stored.get((namespace, network.NAME))
-        if found is not None and is_shared(SHARED_BUDGET[0], found.metadata):
-            return found
+        budget = self._stored.get((namespace, network.NAME))
+        if budget is not None and is_shared(SHARED_BUDGET[0], budget.metadata):
+            return budget
         return next(iter(self._expectations.of(_key(namespace))), None)
 
     def of(self, namespace: str) -> Mapping[Identity, Owned]:
         """The budget of a namespace, as a snapshot has it; empty without one."""
-        found = self.find(namespace)
-        return {} if found is None else {SHARED_BUDGET: found}
+        budget = self.find(namespace)
+        return {} if budget is None else {SHARED_BUDGET: budget}
 
     def welcome(self, item: Owned) -> None:
         """Note a budget that this process has just created."""
@@ -76,9 +76,9 @@ class NamespaceBudgets:
     def is_needed(self, namespace: str) -> bool:
         """Tell whether a resource needs the budget, or may need it, as while the API server does not serve the kind."""
         return not self._inferences.served or any(
-            self._needed.get(each.metadata.key, True)
-            for each in self._inferences.within(namespace)
-            if each.metadata.deletion_timestamp is None
+            self._needed.get(inference.metadata.key, True)
+            for inference in self._inferences.within(namespace)
+            if inference.metadata.deletion_timestamp is None
         )
 
     def take(self, on_news: OnEvent[Owned], kind: EventType, item: Owned, before: Owned | None) -> None:
@@ -95,9 +95,9 @@ class NamespaceBudgets:
         self._expectations.shown(_key(namespace), item.metadata.uid)
         self._ask(namespace)
         # A resource that needs it makes it again, or goes on now that it is there.
-        for each in self._inferences.within(namespace):
-            if self._needed.get(each.metadata.key):
-                self._look_at(each.metadata.key)
+        for inference in self._inferences.within(namespace):
+            if self._needed.get(inference.metadata.key):
+                self._look_at(inference.metadata.key)
 
     def _ask(self, namespace: str) -> None:
         if self.find(namespace) is not None and not self.is_needed(namespace):

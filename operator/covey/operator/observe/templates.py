@@ -105,7 +105,9 @@ class TemplateCheck:
     async def _first_problem(self, asked: Iterable[_Sample]) -> Problem | None:
         samples = tuple(asked)
         answers = await asyncio.gather(*map(self._answer, samples))
-        return next((_of_role(each.role, said) for each, said in zip(samples, answers, strict=True) if said), None)
+        return next(
+            (_of_role(sample.role, problem) for sample, problem in zip(samples, answers, strict=True) if problem), None
+        )
 
     def forget(self, uid: str) -> None:
         """Forget a resource that is gone."""
@@ -130,21 +132,21 @@ class TemplateCheck:
             del self._answers[content]
 
     async def _ask(self, sample: _Sample) -> Problem | None:
-        found = await self._ask_about_pod(sample.body)
+        problem = await self._ask_about_pod(sample.body)
         claims = sample.body["spec"].get("resourceClaims")
-        if found or not claims or sample.shared is None:
-            return found
+        if problem or not claims or sample.shared is None:
+            return problem
         return await find_claim_problem(self._client, sample.body["metadata"]["namespace"], claims, sample.shared)
 
     async def _ask_about_pod(self, body: dict[str, Any]) -> Problem | None:
         try:
             await self._client.create(resources.PODS, body, dry_run=True, strict=True, type=Ignored)
         except (BadRequest, Invalid, Forbidden) as error:
-            found = of_pod_refusal(error)
-            if found is None or found.reason == names.REASON_QUOTA_EXCEEDED:
+            problem = of_pod_refusal(error)
+            if problem is None or problem.reason == names.REASON_QUOTA_EXCEEDED:
                 # Quota is counted when pods are really created.
                 return None
-            return _with_field(found, body["spec"])
+            return _with_field(problem, body["spec"])
         except ApiError as error:
             if "failed calling webhook" in error.message:
                 return None
@@ -198,20 +200,20 @@ def _samples(tree: Tree, *, counted: bool) -> Iterator[_Sample]:
 
 def _shared_claims(tree: Tree) -> Iterator[str]:
     """Yield the claims that several pods of a tree name."""
-    if not any(each.get("resourceClaimName") for each in tree.revision.pod_claims):
+    if not any(claim.get("resourceClaimName") for claim in tree.revision.pod_claims):
         return
     roles = tree.revision.roles
     specs = (roles[slot.role].template_of(slot.index)["spec"] for slot in tree.slots)
     # The API server has not said yet whether they are texts.
     named = Counter(
-        str(each.get("resourceClaimName") or "") for spec in specs for each in spec.get("resourceClaims") or ()
+        str(claim.get("resourceClaimName") or "") for spec in specs for claim in spec.get("resourceClaims") or ()
     )
     yield from (name for name, count in named.items() if name and count > 1)
 
 
-def _of_role(role: str, said: Problem) -> Problem:
-    if said.reason != names.REASON_TEMPLATE_REJECTED:
-        return replace(said, message=f"role {role}: {said.message}")
-    then = "it is tried again" if said.retry else "correct its template"
-    message = f"the API server refuses the pods of role {role}: {said.message}; {then}"
-    return Problem(said.reason, message, retry=said.retry)
+def _of_role(role: str, problem: Problem) -> Problem:
+    if problem.reason != names.REASON_TEMPLATE_REJECTED:
+        return replace(problem, message=f"role {role}: {problem.message}")
+    then = "it is tried again" if problem.retry else "correct its template"
+    message = f"the API server refuses the pods of role {role}: {problem.message}; {then}"
+    return Problem(problem.reason, message, retry=problem.retry)

@@ -45,7 +45,7 @@ class Asked:
     @property
     def pods(self) -> tuple[core.Pod, ...]:
         """All pods that the question is about."""
-        return tuple(pod for each in self.replicas for pod in each.pods)
+        return tuple(pod for replica in self.replicas for pod in replica.pods)
 
     def domain_labels(self, nodes: Mapping[str, str], labels: Callable[[str], Mapping[str, str]]) -> Confined:
         """Labels of each pod's domain, of every level down to the required one; empty where none is required.
@@ -56,18 +56,18 @@ class Asked:
             nodes: UID → node, of the pods that had none.
             labels: those of a node.
         """
-        found: dict[Slot, Mapping[str, str]] = {}
+        labels_of: dict[Slot, Mapping[str, str]] = {}
         for pod in self.pods if self.level is not None else ():
             slot, node = slot_of(pod.spec.hostname), nodes.get(pod.metadata.uid)
             if slot is not None and node is not None and self.level is not None:
-                found[slot] = _domain(self.topology, self.level, labels(node))
-        return found
+                labels_of[slot] = _domain(self.topology, self.level, labels(node))
+        return labels_of
 
 
 def _domain(topology: Topology, level: str, labels: Mapping[str, str]) -> dict[str, str]:
     """Labels of a node for a level and all broader ones: of each the first key that the node carries."""
     wider = topology.levels[: topology.depth(level) + 1]
-    keys = (next((key for key in each.keys if labels.get(key)), None) for each in wider)
+    keys = (next((key for key in wider_level.keys if labels.get(key)), None) for wider_level in wider)
     return {key: labels[key] for key in keys if key is not None}
 
 
@@ -82,11 +82,11 @@ def topology_of(
     if not levels_named(spec):
         return NO_TOPOLOGY
     marked = [
-        each.metadata.name
-        for each in topologies
-        if each.metadata.annotation(names.ANNOTATION_DEFAULT_TOPOLOGY) == "true"
+        topology.metadata.name
+        for topology in topologies
+        if topology.metadata.annotation(names.ANNOTATION_DEFAULT_TOPOLOGY) == "true"
     ]
-    return presets.choose(spec.topology.name, [presets.topology_of(each) for each in topologies], marked, nodes)
+    return presets.choose(spec.topology.name, [presets.topology_of(topology) for topology in topologies], marked, nodes)
 
 
 def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress], topology: Topology) -> Asked:
@@ -96,7 +96,7 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
         UnplannableError: the spec asks for something that the topology or the planner does not have.
     """
     spec = inference.spec
-    counts = Counter(each.role for each in replicas)
+    counts = Counter(replica.role for replica in replicas)
     roles = tuple(
         role.model_copy(update={"replicas": counts[role.name], "min_replicas": counts[role.name]})
         for role in spec.roles
@@ -109,7 +109,9 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
         revision=revision,
         levels={},
     )
-    placed = {slot: _askable(pod) for each in replicas for pod in each.pods if (slot := slot_of(pod.spec.hostname))}
+    placed = {
+        slot: _askable(pod) for replica in replicas for pod in replica.pods if (slot := slot_of(pod.spec.hostname))
+    }
     (unit,), _ = compiled_units(tree, placed, (role.name for role in spec.roles))
     gang = build_gang(unit, topology, counted_shape, Surroundings())
     required = [spec.topology.required, *(role.topology.required for role in spec.roles)]
@@ -119,15 +121,15 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
 
 def _with_sizes(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Revision:
     """The revision with the sizes that the replicas have: a change of size may be under way."""
-    sizes = {each.role: len(each.slots) for each in replicas}
+    sizes = {replica.role: len(replica.slots) for replica in replicas}
     return replace(revision, roles={n: role.of_size(sizes.get(n, role.size)) for n, role in revision.roles.items()})
 
 
 def _layout(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Layout:
     roles: dict[str, dict[int, RoleRevision]] = {name: {} for name in revision.roles}
-    for each in replicas:
-        slot = each.slots[0]
-        roles[slot.role][slot.replica] = revision.roles[slot.role].of_size(len(each.slots))
+    for replica in replicas:
+        slot = replica.slots[0]
+        roles[slot.role][slot.replica] = revision.roles[slot.role].of_size(len(replica.slots))
     return Layout({replicas[0].slots[0].unit: roles})
 
 

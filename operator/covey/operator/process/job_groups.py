@@ -205,17 +205,17 @@ class JobGroups:
         self._recorder.event(regarding, "Normal", reason, note, "Gang")
 
     def _find(self, kind: Resource, job: Job) -> Owned | None:
-        found = self._groups[kind](job.metadata.key)
-        return found if found is not None and _is_of(found.metadata, job) else None
+        owned = self._groups[kind](job.metadata.key)
+        return owned if owned is not None and _is_of(owned.metadata, job) else None
 
     async def _create(self, kind: Resource, body: Object, job: Job) -> None:
         try:
             await self._client.create(kind, body, type=Ignored)
         except AlreadyExists:
-            found = await self._client.get(kind, job.metadata.name, job.metadata.namespace, type=Owned)
-            if _is_of(found.metadata, job):
+            owned = await self._client.get(kind, job.metadata.name, job.metadata.namespace, type=Owned)
+            if _is_of(owned.metadata, job):
                 return
-            owner = found.metadata.controller
+            owner = owned.metadata.controller
             if owner is None or (owner.kind, owner.name) != (JOBS.kind, job.metadata.name):
                 why = "exists and is not of this Job, which cannot start: give it another name"
                 self._warn(job, REASON_NAME_TAKEN, f"{kind.kind} {job.metadata.name} {why}")
@@ -231,11 +231,11 @@ class JobGroups:
     def _warn(self, job: Job, reason: str, note: str) -> None:
         _warn(self._recorder, JOBS, job.metadata, reason, note)
 
-    async def _delete(self, kind: Resource, found: Owned | None) -> None:
-        if found is None or found.metadata.deletion_timestamp is not None:
+    async def _delete(self, kind: Resource, owned: Owned | None) -> None:
+        if owned is None or owned.metadata.deletion_timestamp is not None:
             return
         try:
-            await self._client.delete(kind, found.metadata.name, found.metadata.namespace, uid=found.metadata.uid)
+            await self._client.delete(kind, owned.metadata.name, owned.metadata.namespace, uid=owned.metadata.uid)
         except (NotFound, Conflict):
             return
 
@@ -272,11 +272,11 @@ class LeaderGroups:
             KubeError: a request failed; it has to be tried again.
             Retryable: another leader, or somebody else, has a group of that name, or the API server denies it.
         """
-        leader, found = self._leader(key), self._group(key)
+        leader, group = self._leader(key), self._group(key)
         if leader is None:
             await self._tell_unlabelled(key)
         body = make_leader_group(leader) if leader is not None else None
-        owner = found.metadata.controller if found is not None else None
+        owner = group.metadata.controller if group is not None else None
         if leader is None or body is None or (owner is not None and owner.uid == leader.metadata.uid):
             return
         try:
@@ -393,8 +393,8 @@ def _describe(short: Sequence[Shortage], job: Job) -> str:
     return f"{'; '.join(map(str, short[:3]))}; the {job.minimum} pods of its minimum come together: raise the quota, or ask for less"
 
 
-def _is_of(found: core.Meta, job: Job) -> bool:
-    return found.controller is not None and found.controller.uid == job.metadata.uid
+def _is_of(meta: core.Meta, job: Job) -> bool:
+    return meta.controller is not None and meta.controller.uid == job.metadata.uid
 
 
 __all__ = ["JobGroups", "JobPods", "LeaderGroups"]

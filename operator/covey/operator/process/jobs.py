@@ -69,19 +69,19 @@ class JobGangs:
 
     async def work(self, client: Client, recorder: EventRecorder) -> None:
         """Work the queues until cancelled; only the process that leads does."""
-        found = self._found
-        await found.wait_until_synced()
+        caches = self._found
+        await caches.wait_until_synced()
         self._leads = True
-        for job in found.jobs.every():
+        for job in caches.jobs.every():
             self._jobs.add(job.metadata.key)
-        for pod in filter(has_lost_place, found.pods.every()):
+        for pod in filter(has_lost_place, caches.pods.every()):
             self._pods.add(pod.metadata.key)
         room = Room(client, self._quotas, self._unsettled, self._look_again)
-        kinds = {kind: watched.get for kind, watched in found.groups.items()}
+        kinds = {kind: watched.get for kind, watched in caches.groups.items()}
         groups = JobGroups(
-            *(client, recorder, found.jobs.get, kinds, found.pods_of, room, self._look_again), self._clock.wall
+            *(client, recorder, caches.jobs.get, kinds, caches.pods_of, room, self._look_again), self._clock.wall
         )
-        pods = JobPods(client, found.pods.get, self._clock.wall, found.goes_whole)
+        pods = JobPods(client, caches.pods.get, self._clock.wall, caches.goes_whole)
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._jobs, groups, _WORKERS))
             group.create_task(run_workers(self._pods, pods, _WORKERS))
@@ -173,9 +173,11 @@ class LeaderWorkerSets:
 
     async def work(self, client: Client, recorder: EventRecorder) -> None:
         """Work the queues until cancelled; only the process that leads does."""
-        synced = [each.synced for each in self._pods.reflectors] + [each.synced for each in self._groups.reflectors]
-        for each in synced:
-            await each.wait()
+        synced = [reflector.synced for reflector in self._pods.reflectors] + [
+            reflector.synced for reflector in self._groups.reflectors
+        ]
+        for event in synced:
+            await event.wait()
         self._leads = True
         for pod in list(self._pods.every()):
             self._on_pod("ADDED", pod, None)
@@ -213,4 +215,6 @@ def _are_alive(reflectors: Sequence[Reflector[Any]]) -> bool:
 
     Until then nobody makes groups, which is no reason to end a process that does much else.
     """
-    return any(not each.synced.is_set() for each in reflectors) or all(each.silence < _SILENCE for each in reflectors)
+    return any(not reflector.synced.is_set() for reflector in reflectors) or all(
+        reflector.silence < _SILENCE for reflector in reflectors
+    )

@@ -94,7 +94,7 @@ class KopfRunner:
             return "deaf"
         if served in done:
             return "served"
-        error = next((found for task in done if not task.cancelled() and (found := task.exception())), None)
+        error = next((raised for task in done if not task.cancelled() and (raised := task.exception())), None)
         _log.error("kopf has ended and is started again", exc_info=error)
         return "failed"
 

@@ -137,7 +137,7 @@ class OperatorProcess:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
             try:
                 kopf = KopfRunner(connection, settings.namespaces, self._caches, self._take_signals)
-                gangs = (each.run() for each in self._foreign)
+                gangs = (controller.run() for controller in self._foreign)
                 async with self._background(self._caches.run(), kopf.run(), recorder.run(), *gangs):
                     if await self._lead(elector):
                         self._caches.begin_leading(clock.wall())
@@ -188,8 +188,8 @@ class OperatorProcess:
             claims = self._caches.claims
             evictor = Evictor(client, recorder, claims.kinds_that_evict, claims.priority_of, self._clock.wall)
             self._spawn(run_workers(roots, evictor, 1))
-            for each in self._foreign:
-                self._spawn(each.work(client, recorder))
+            for controller in self._foreign:
+                self._spawn(controller.work(client, recorder))
             stopped = self._spawn(self._stop.wait())
             await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
             _log.info("stopping")
@@ -245,7 +245,7 @@ class OperatorProcess:
         if self._crashed:
             return False, self._crashed
         silent = self._caches is not None and self._caches.is_synced and not self._caches.is_alive()
-        if silent or not all(each.is_alive() for each in self._foreign):
+        if silent or not all(controller.is_alive() for controller in self._foreign):
             return False, "a watch has been silent for too long"
         return True, "ok"
 

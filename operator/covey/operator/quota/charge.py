@@ -129,16 +129,16 @@ def amounts_of_claim(spec: core.DeviceClaimSpec, classes: Mapping[str, core.Devi
     devices = Counter[str]()
     for request in spec.devices.requests or ():
         most: dict[str, int] = {}
-        for each in request.kinds:
-            count = _ALL_DEVICES if each.allocation_mode == "All" else each.count
-            most[each.device_class_name] = max(count, most.get(each.device_class_name, 0))
+        for alternative in request.kinds:
+            count = _ALL_DEVICES if alternative.allocation_mode == "All" else alternative.count
+            most[alternative.device_class_name] = max(count, most.get(alternative.device_class_name, 0))
         devices.update(most)
     amounts = dict(_OF_CLAIM)
     for name, count in devices.items():
         amounts[Ask(name).resource] = Fraction(count)
         if name in classes:
             asked = (classes[name].spec.extended_resource_name, f"{IMPLICIT}{name}")
-            amounts |= {f"requests.{each}": Fraction(count) for each in asked if each}
+            amounts |= {f"requests.{device_class}": Fraction(count) for device_class in asked if device_class}
     return amounts
 
 
@@ -149,10 +149,13 @@ def charge_of_claims(claims: Iterable[Object], charges: Mapping[str, Amounts]) -
         claims: as they stand in a pod's spec.
         charges: by template, the amounts of a claim.
     """
-    templates = ((each.get("resourceClaimTemplateName") or "", each["name"]) for each in claims)
-    made, other = Counter(each for each in templates if each[0]), dict.fromkeys(INTERCONNECT_CLAIMS, _OF_CHANNEL)
+    templates = ((claim.get("resourceClaimTemplateName") or "", claim["name"]) for claim in claims)
+    made, other = (
+        Counter(name_and_claim for name_and_claim in templates if name_and_claim[0]),
+        dict.fromkeys(INTERCONNECT_CLAIMS, _OF_CHANNEL),
+    )
     total = _sum(
-        {each: value * count for each, value in (charges.get(template) or other.get(name, _OF_CLAIM)).items()}
+        {resource: value * count for resource, value in (charges.get(template) or other.get(name, _OF_CLAIM)).items()}
         for (template, name), count in made.items()
     )
     return Charge((), claimed=tuple(sorted(total.items())))
@@ -190,12 +193,13 @@ def charge_of(
 
 def _with_defaults(spec: Object, ranges: Sequence[core.LimitRange]) -> Object:
     """The spec with the defaults of its containers: the API's first, then those of LimitRanges."""
-    found = dict(spec)
+    completed = dict(spec)
     for key in ("containers", "initContainers"):
-        found[key] = [
-            {**each, "resources": add_defaults(each.get("resources") or {}, ranges)} for each in spec.get(key) or ()
+        completed[key] = [
+            {**container, "resources": add_defaults(container.get("resources") or {}, ranges)}
+            for container in spec.get(key) or ()
         ]
-    return found
+    return completed
 
 
 def add_defaults(resources: Object, ranges: Sequence[core.LimitRange]) -> dict[str, dict[str, Any]]:
@@ -206,7 +210,7 @@ def add_defaults(resources: Object, ranges: Sequence[core.LimitRange]) -> dict[s
     """
     limits = dict(resources.get("limits") or {})
     requests = {**limits, **(resources.get("requests") or {})}
-    for item in (item for each in ranges for item in each.spec.limits if item.type == "Container"):
+    for item in (item for range_ in ranges for item in range_.spec.limits if item.type == "Container"):
         default = {**(item.max or {}), **(item.default or {})}
         limits = {**default, **limits}
         requests = {**(item.min or {}), **default, **(item.default_request or {}), **requests}
@@ -214,13 +218,13 @@ def add_defaults(resources: Object, ranges: Sequence[core.LimitRange]) -> dict[s
 
 
 def _total(spec: Object, side: str) -> Amounts:
-    running = _sum(_amounts(each, side) for each in spec["containers"])
+    running = _sum(_amounts(container, side) for container in spec["containers"])
     sidecars: Amounts = {}
     starting: Amounts = {}
-    for each in spec["initContainers"]:
-        own = _sum((_amounts(each, side), sidecars))
+    for container in spec["initContainers"]:
+        own = _sum((_amounts(container, side), sidecars))
         starting = _larger(starting, own)
-        if each.get("restartPolicy") == "Always":
+        if container.get("restartPolicy") == "Always":
             sidecars = own
     total = _larger(_sum((running, sidecars)), starting)
     total |= _of_pod(spec.get("resources") or {}, side, total)
@@ -232,16 +236,16 @@ def _total(spec: Object, side: str) -> Amounts:
 
 def _of_pod(resources: Object, side: str, containers: Amounts) -> Amounts:
     """Resources of the pod itself; its limit is its request where no container says any."""
-    said = _quantities(resources.get(side))
+    amounts = _quantities(resources.get(side))
     if side == "requests":
         limits = _quantities(resources.get("limits"))
-        said = {name: value for name, value in limits.items() if name not in containers} | said
-    return {name: value for name, value in said.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
+        amounts = {name: value for name, value in limits.items() if name not in containers} | amounts
+    return {name: value for name, value in amounts.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
 
 
 def _is_best_effort(spec: Object) -> bool:
     """Tell whether no container, nor the pod itself, asks for or limits cpu or memory."""
-    every = [each["resources"] for each in (*spec["containers"], *spec["initContainers"])]
+    every = [container["resources"] for container in (*spec["containers"], *spec["initContainers"])]
     every.append(spec.get("resources") or {})
     return not any(
         value
@@ -255,10 +259,10 @@ def _is_best_effort(spec: Object) -> bool:
 def _reaches_across(affinity: Object) -> bool:
     """Tell whether the affinity to pods, or against them, names other namespaces, or how to find them."""
     for kind in ("podAffinity", "podAntiAffinity"):
-        found = affinity.get(kind) or {}
-        terms = list(found.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
-        wishes = found.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        terms += [each.get("podAffinityTerm") or {} for each in wishes]
+        rules = affinity.get(kind) or {}
+        terms = list(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+        wishes = rules.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += [wish.get("podAffinityTerm") or {} for wish in wishes]
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
             return True
     return False
@@ -268,8 +272,8 @@ def _amounts(container: Object, side: str) -> Amounts:
     return _quantities(container["resources"].get(side))
 
 
-def _quantities(found: Mapping[str, str | int | float] | None) -> Amounts:
-    return {name: parse_quantity(value) for name, value in (found or {}).items()}
+def _quantities(quantities: Mapping[str, str | int | float] | None) -> Amounts:
+    return {name: parse_quantity(value) for name, value in (quantities or {}).items()}
 
 
 def _sum(parts: Iterable[Amounts]) -> Amounts:

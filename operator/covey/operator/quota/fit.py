@@ -54,7 +54,7 @@ class Shortage:
         """The text that a condition shows: ``quota team-a/gpus: requests.nvidia.com/gpu 16 needed, 8 left``."""
         if self.left is None:
             return f"quota {self.quota}: {self.resource} is not counted yet"
-        needed, left = (_text(self.resource, each) for each in (self.needed, max(self.left, Fraction(0))))
+        needed, left = (_text(self.resource, amount) for amount in (self.needed, max(self.left, Fraction(0))))
         return f"quota {self.quota}: {self.resource} {needed} needed, {left} left"
 
 
@@ -74,16 +74,16 @@ class Balance:
 
     def shortages(self, demand: Demand) -> tuple[Shortage, ...]:
         """List what quotas lack for these pods; empty where they fit."""
-        found = []
+        shortages = []
         for quota, left in zip(self._quotas, self._left, strict=True):
             name = "/".join(quota.metadata.key)
             for resource, needed in sorted(_charge_of(quota, demand).items()):
                 if resource not in left:
                     if resource in (quota.spec.hard or {}):
-                        found.append(Shortage(name, resource, needed, None))
+                        shortages.append(Shortage(name, resource, needed, None))
                 elif needed > left[resource]:
-                    found.append(Shortage(name, resource, needed, left[resource]))
-        return tuple(found)
+                    shortages.append(Shortage(name, resource, needed, left[resource]))
+        return tuple(shortages)
 
     def take(self, demand: Demand) -> None:
         """Count these pods as there."""
@@ -114,8 +114,8 @@ def _charge_of(quota: core.ResourceQuota, demand: Demand) -> Mapping[str, Fracti
 def merge_demands(demands: Iterable[Demand]) -> Demand:
     """All pods of several demands."""
     total = Counter[Charge]()
-    for each in demands:
-        total.update(each)
+    for part in demands:
+        total.update(part)
     return total
 
 
@@ -199,7 +199,7 @@ def find_fitting(
         tuple(taken),
         Outcome(_give_back(missed, observed), (_remark(missed),)),
         frozenset(item.slot[:3] for batch, _ in missed for item in batch.items),
-        _problem(each for each in missed if each[0].items[0].slot.unit != arriving),
+        _problem(batch for batch in missed if batch[0].items[0].slot.unit != arriving),
         merge_demands(kept) if kept else None,
     )
 
@@ -209,16 +209,16 @@ def _batches(create: Iterable[CreatePod]) -> Iterator[_Batch]:
         whole = item.precedence is Precedence.MINIMUM
         return item.precedence, (item.slot.unit,) if whole else item.slot[:3]
 
-    for (precedence, _), found in groupby(create, key=together):
-        yield _Batch(precedence, tuple(found))
+    for (precedence, _), items_of_batch in groupby(create, key=together):
+        yield _Batch(precedence, tuple(items_of_batch))
 
 
 def _give_back(missed: Iterable[tuple[_Batch, object]], observed: Observed) -> Actions:
     """Delete pods of minimums that do not fit: they would only keep others from starting."""
     units = {batch.items[0].slot.unit for batch, _ in missed if batch.precedence is Precedence.MINIMUM}
-    found = [pod for slot, pod in observed.current.items() if slot.unit in units]
-    let_go = {pod.metadata.label(names.LABEL_UNIT) for pod in found if podstate.is_admitted(pod)}
-    given = [pod for pod in found if pod.metadata.label(names.LABEL_UNIT) not in let_go]
+    pods = [pod for slot, pod in observed.current.items() if slot.unit in units]
+    let_go = {pod.metadata.label(names.LABEL_UNIT) for pod in pods if podstate.is_admitted(pod)}
+    given = [pod for pod in pods if pod.metadata.label(names.LABEL_UNIT) not in let_go]
     return Actions(
         relabel=tuple(Relabel(pod, {names.LABEL_ADDRESS: None}) for pod in given if podstate.is_addressed(pod)),
         delete_pods=tuple(DeletePod(pod, "the rest of its minimum does not fit the quota") for pod in given),
@@ -266,7 +266,7 @@ def find_shortage(
 
     def demand(replicas: Iterable[ReplicaKey], sign: int) -> Demand:
         slots = (slot for replica in replicas for slot in tree.replicas.get(replica, ()))
-        return {each: sign * count for each, count in Counter(charge(CreatePod(slot)) for slot in slots).items()}
+        return {charged: sign * count for charged, count in Counter(charge(CreatePod(slot)) for slot in slots).items()}
 
     balance = Balance(observed.quotas, observed.reserved)
     balance.take(demand(gone, -1))
@@ -275,14 +275,14 @@ def find_shortage(
 
 def charging(factory: PodFactory, observed: Observed) -> Callable[[CreatePod], Charge]:
     """Make a function for the charge of a pod, computed once for those of one role, revision and template."""
-    found: dict[tuple[str, str, bool], Charge] = {}
+    charges: dict[tuple[str, str, bool], Charge] = {}
 
     def charge(item: CreatePod) -> Charge:
         slot = item.slot
         kind = (slot.role, factory.revision_of(slot).hash, slot.index == 0)
-        if kind not in found:
+        if kind not in charges:
             body = factory.build_named(slot, hostname(slot), item.told)
-            found[kind] = charge_of(body, observed.ranges, observed.claim_charges)
-        return found[kind]
+            charges[kind] = charge_of(body, observed.ranges, observed.claim_charges)
+        return charges[kind]
 
     return charge

@@ -84,7 +84,7 @@ def cause_of_end(pod: core.Pod) -> Cause | None:
 
 def overdue(pod: core.Pod, seconds: int, now: float) -> float | None:
     """Seconds that a bound pod still has until it should be Ready; None where that is not known, or it is."""
-    scheduled, ready = (core.condition(pod.status.conditions, each) for each in ("PodScheduled", "Ready"))
+    scheduled, ready = (core.condition(pod.status.conditions, kind) for kind in ("PodScheduled", "Ready"))
     if not pod.spec.node_name or (ready is not None and ready.status == "True"):
         return None
     since = core.seconds(scheduled.last_transition_time) if scheduled and scheduled.status == "True" else None
@@ -171,8 +171,8 @@ def add_sidecars(places: Iterable[Place]) -> Iterator[Annotate]:
     for place in places:
         pod = place.now
         if pod is not None and lacks_baseline(pod):
-            found = {name: count for name, count in counts(pod).items() if name in _device_sidecars(pod)}
-            yield annotate(pod, {names.ANNOTATION_RESTART_BASELINE: dump_baseline(found | baseline(pod))})
+            sidecars = {name: count for name, count in counts(pod).items() if name in _device_sidecars(pod)}
+            yield annotate(pod, {names.ANNOTATION_RESTART_BASELINE: dump_baseline(sidecars | baseline(pod))})
 
 
 def _device_sidecars(pod: core.Pod) -> frozenset[str]:
@@ -185,15 +185,15 @@ def _device_sidecars(pod: core.Pod) -> frozenset[str]:
 
 def baseline(pod: core.Pod) -> dict[str, int]:
     """Restarts by container that are no failures: before the replica was first Ready, or on purpose."""
-    found = read_json(pod.metadata.annotation(names.ANNOTATION_RESTART_BASELINE))
-    if not isinstance(found, dict):
+    counts = read_json(pod.metadata.annotation(names.ANNOTATION_RESTART_BASELINE))
+    if not isinstance(counts, dict):
         return {}
-    return {name: count for name, count in found.items() if isinstance(count, int)}
+    return {name: count for name, count in counts.items() if isinstance(count, int)}
 
 
-def dump_baseline(found: Mapping[str, int]) -> str:
+def dump_baseline(counts: Mapping[str, int]) -> str:
     """The annotation of a baseline."""
-    return json.dumps(dict(found), sort_keys=True, separators=(",", ":"))
+    return json.dumps(dict(counts), sort_keys=True, separators=(",", ":"))
 
 
 #: Seconds by which the times of one thing may differ, by one clock and another.
@@ -233,7 +233,7 @@ def ready_since(places: Sequence[Place]) -> float | None:
     Its leader carries it, dead or alive; 0 where only pods that are Ready show it.
     """
     leader = places[0]
-    pods = [each for each in (leader.now, *leader.others) if each is not None]
+    pods = [pod for pod in (leader.now, *leader.others) if pod is not None]
     if pods:
         return podstate.ready_since(max(pods, key=age))
     if leader.tombstone is not None:
@@ -288,8 +288,13 @@ def is_over(places: Sequence[Place], faults: Sequence[Fault]) -> bool:
 def serves_since(places: Sequence[Place], failed_at: float) -> float:
     """Time since which a replica that had failed is Ready again, in seconds since the epoch: later than it failed."""
     ready = [podstate.readiness(place.now) for place in places if place.now is not None]
-    said = (core.seconds(each.last_transition_time) for found in ready for each in found if each is not None)
-    return max([failed_at + 1, *(at for at in said if at is not None)])
+    times = (
+        core.seconds(condition.last_transition_time)
+        for conditions in ready
+        for condition in conditions
+        if condition is not None
+    )
+    return max([failed_at + 1, *(at for at in times if at is not None)])
 
 
 def forgive(places: Sequence[Place], since: float) -> Iterator[Annotate]:
@@ -372,11 +377,11 @@ class Spare:
 
     def _count(self) -> Counter[tuple[int, str]]:
         """Count replicas that have failed and are not Ready yet, by unit and role."""
-        found: Counter[tuple[int, str]] = Counter()
+        failing: Counter[tuple[int, str]] = Counter()
         for (unit, role, _), slots in self._tree.replicas.items():
             places = [self._observed.place(slot) for slot in slots]
-            found[unit, role] += not serves(places) and any(map(_has_failed, places))
-        return found
+            failing[unit, role] += not serves(places) and any(map(_has_failed, places))
+        return failing
 
 
 def _has_failed(place: Place) -> bool:

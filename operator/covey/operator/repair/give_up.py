@@ -107,7 +107,7 @@ class GivenUp:
 
 def give_up(
     spec: DisaggregatedInferenceSpec,
-    found: Minimums,
+    minimums: Minimums,
     movable: Mapping[int, str],
     is_refused: Callable[[int], bool],
     states: States,
@@ -118,7 +118,7 @@ def give_up(
 
     Args:
         spec: what is kept up.
-        found: the units below their minimum.
+        minimums: the units below their minimum.
         movable: by unit, what the scheduler could place if it were given up: ``Role`` (its roles that have too few) or
             ``Unit``.
         is_refused: whether the scheduler finds no room for a unit. Asked where an eviction was seen.
@@ -126,7 +126,7 @@ def give_up(
         observed: the snapshot.
         before: the status so far: what was announced.
     """
-    recorded, shortages = recorded_units(before), found.shortages
+    recorded, shortages = recorded_units(before), minimums.shortages
     preempted = find_preempted(observed) if shortages else {}
     announced: dict[int, Escalation] = {}
     anew: set[int] = set()
@@ -159,20 +159,20 @@ def give_up(
         if unit in announced and timed is not None:
             alarms.append(timed.at)
     again = min((max(at - observed.now, SOON) for at in alarms), default=None)
-    remarks = tuple(_remark(shortages[unit], each) for unit, each in announced.items())
-    return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, found.met)
+    remarks = tuple(_remark(shortages[unit], escalation) for unit, escalation in announced.items())
+    return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, minimums.met)
 
 
 def find_preempted(observed: Observed) -> dict[int, float]:
     """Units of which kube-scheduler has evicted a pod for another, and when last, in seconds since the epoch."""
-    found: dict[int, float] = {}
+    preempted: dict[int, float] = {}
     for slot, pods in observed.pods.items():
         for pod in pods:
             target = core.condition(pod.status.conditions, "DisruptionTarget")
             if target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler"):
                 at = core.seconds(target.last_transition_time) or observed.now
-                found[slot.unit] = max(found.get(slot.unit, 0.0), at)
-    return found
+                preempted[slot.unit] = max(preempted.get(slot.unit, 0.0), at)
+    return preempted
 
 
 def _preemption(
@@ -180,8 +180,8 @@ def _preemption(
 ) -> Escalation | None:
     """The escalation of a unit that lost a pod to preemption and has older ones left; it outlives the pod."""
     at = known.at if known.step == Step.PREEMPTION and known.at is not None else preempted
-    found = Escalation(Step.PREEMPTION, at) if at is not None else None
-    return found if found is not None and any(_pods(shortage, found, observed)) else None
+    escalation = Escalation(Step.PREEMPTION, at) if at is not None else None
+    return escalation if escalation is not None and any(_pods(shortage, escalation, observed)) else None
 
 
 def _escalation(
@@ -204,7 +204,7 @@ def _escalation(
         step = Step(movable)
         at = known.at if known.step == step and known.at is not None else None
         steps.append(Escalation(step, at or float(int(max(shortage.since + spec.hold_seconds, now + NOTICE)))))
-    return min(steps, key=lambda each: each.at, default=None)
+    return min(steps, key=lambda step: step.at, default=None)
 
 
 def _serves(spec: DisaggregatedInferenceSpec, states: States, unit: int) -> bool:
@@ -216,7 +216,7 @@ def _serves(spec: DisaggregatedInferenceSpec, states: States, unit: int) -> bool
 
 def _pods(shortage: Shortage, due: Escalation, observed: Observed) -> Iterator[core.Pod]:
     """The pods with nodes, of the roles that have too few or of the unit; none where all are younger than the loss."""
-    found = [
+    older = [
         pod
         for slot, pod in observed.in_unit(shortage.unit).items()
         if due.step is not Step.ROLE or slot.role in shortage.roles
@@ -224,26 +224,26 @@ def _pods(shortage: Shortage, due: Escalation, observed: Observed) -> Iterator[c
     ]
     # A loss is noted in the second after it, an eviction in its own.
     since = due.at + 1 if due.step is Step.PREEMPTION else shortage.since
-    if any(_is_older(pod, since) for pod in found):
-        yield from found
+    if any(_is_older(pod, since) for pod in older):
+        yield from older
 
 
 def _is_older(pod: core.Pod, since: float) -> bool:
     return (core.seconds(pod.metadata.creation_timestamp) or 0.0) < since
 
 
-def _announcement(shortage: Shortage, found: Escalation) -> Note:
-    return Note("Escalating", _sentence(shortage, found), "Escalate", warning=True)
+def _announcement(shortage: Shortage, escalation: Escalation) -> Note:
+    return Note("Escalating", _sentence(shortage, escalation), "Escalate", warning=True)
 
 
-def _describe_giving_up(shortage: Shortage, found: Escalation, pods: int) -> Note:
-    what = _what(shortage, found.step)
+def _describe_giving_up(shortage: Shortage, escalation: Escalation, pods: int) -> Note:
+    what = _what(shortage, escalation.step)
     message = f"{what} is given up to be placed anew, {pods} pods: it was below its minimum ({shortage.text})"
     return Note("GivenUp", message, "Escalate", warning=True)
 
 
-def _remark(shortage: Shortage, found: Escalation) -> Remark:
-    return Remark(names.ESCALATING, _REASONS[found.step], _sentence(shortage, found))
+def _remark(shortage: Shortage, escalation: Escalation) -> Remark:
+    return Remark(names.ESCALATING, _REASONS[escalation.step], _sentence(shortage, escalation))
 
 
 def _what(shortage: Shortage, step: Step) -> str:
@@ -252,17 +252,17 @@ def _what(shortage: Shortage, step: Step) -> str:
     return f"unit {shortage.unit}"
 
 
-def _sentence(shortage: Shortage, found: Escalation) -> str:
-    since, at = core.rfc3339(shortage.since), core.rfc3339(found.at)
+def _sentence(shortage: Shortage, escalation: Escalation) -> str:
+    since, at = core.rfc3339(shortage.since), core.rfc3339(escalation.at)
     cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
-    if found.step is Step.PREEMPTION:
+    if escalation.step is Step.PREEMPTION:
         return (
             f"{cause}; a pod of it was preempted for a pod of higher priority: without capacity for its successor the unit is "
             "taken down and queued whole again"
         )
-    if found.step is Step.TERMINATION:
+    if escalation.step is Step.TERMINATION:
         return f"{cause}; at {at} it is taken down and queued whole again (spec.gang.terminationDelaySeconds)"
-    what = _what(shortage, found.step)
+    what = _what(shortage, escalation.step)
     return f"{cause}; there is no capacity beside what it has left, but for all of it elsewhere: at {at} {what} is given up"
 
 
@@ -270,16 +270,16 @@ def loss_fields(given_up: GivenUp, unit: int) -> dict[str, Any]:
     """Fields of a ``UnitStatus`` that remember the loss of a unit."""
     if unit in given_up.anew:
         return {}
-    shortage, found = given_up.shortages.get(unit), given_up.announced.get(unit)
+    shortage, escalation = given_up.shortages.get(unit), given_up.announced.get(unit)
     met = tuple(MetMinimum(name=name, replicas=least) for name, least in given_up.met.get(unit, {}).items())
-    told: dict[str, Any] = {"met_minimum": met} if met else {}
+    written: dict[str, Any] = {"met_minimum": met} if met else {}
     if shortage is None:
-        return told
+        return written
     if shortage.lost:
-        told["below_minimum_since"] = core.rfc3339(shortage.since)
-    if found is not None:
-        told["escalation"] = UnitEscalation(step=found.step.value, at=core.rfc3339(found.at))
-    return told
+        written["below_minimum_since"] = core.rfc3339(shortage.since)
+    if escalation is not None:
+        written["escalation"] = UnitEscalation(step=escalation.step.value, at=core.rfc3339(escalation.at))
+    return written
 
 
 def find_loss(
@@ -304,15 +304,15 @@ def find_loss(
         queued: units that give way as a whole: they have lost nothing, and are queued like new ones.
         before: the status so far.
     """
-    found = find_shortages(inference.spec, scale, rolling, states, observed, queued, before)
+    minimums = find_shortages(inference.spec, scale, rolling, states, observed, queued, before)
     movable: dict[int, str] = {}
     reports: dict[int, UnitReport | None] = {}
-    for unit in found.shortages:
+    for unit in minimums.shortages:
         report = reports[unit] = backend.read_back(inference.metadata.name, unit, observed.of_unit(unit))
         movable[unit] = report.movable if report is not None else ""
     given_up = give_up(
         inference.spec,
-        found,
+        minimums,
         movable,
         lambda unit: _is_refused(reports[unit], unit, observed),
         states,
@@ -324,8 +324,8 @@ def find_loss(
 
 def _is_refused(report: UnitReport | None, unit: int, observed: Observed) -> bool:
     """Tell whether the scheduler finds no room, by what it says of the unit or, where it latches that, of its pods."""
-    said = report.admitted if report is not None else None
-    if said is not None and said.status == "False" and said.reason in names.REFUSALS:
+    admitted = report.admitted if report is not None else None
+    if admitted is not None and admitted.status == "False" and admitted.reason in names.REFUSALS:
         return True
     return any(podstate.unschedulable(pod) is not None for pod in observed.in_unit(unit).values())
 
@@ -345,8 +345,11 @@ class UnitRestarts:
     def fail(self, unit: int, places: Sequence[Place], fate: Fate) -> None:
         """Note that a failed replica takes its unit with it."""
         tombstones = [place.tombstone for place in places if place.tombstone is not None]
-        told = (*(podstate.past(pod).unit for pod in pods_of(places)), *(each.past.unit for each in tombstones))
-        seen, known = max(told, default=0), self._tally.wholes.get(unit, NO_PAST)
+        restarts = (
+            *(podstate.past(pod).unit for pod in pods_of(places)),
+            *(tombstone.past.unit for tombstone in tombstones),
+        )
+        seen, known = max(restarts, default=0), self._tally.wholes.get(unit, NO_PAST)
         row = max(fate.pasts.values(), key=lambda past: past.failures, default=NO_PAST)
         # A failure of older pods has been counted; one that the log has not seen was lost with its object.
         if known.unit <= seen:
@@ -366,7 +369,9 @@ class UnitRestarts:
             if whole is None or role is None:
                 continue
             places = [self._observed.place(slot) for slot in slots]
-            old = [each.now for each in places if each.now is not None and podstate.past(each.now).unit < whole.unit]
+            old = [
+                place.now for place in places if place.now is not None and podstate.past(place.now).unit < whole.unit
+            ]
             fate = fates.get(replica, Fate())
             if old and (role.min_replicas or role.restart_policy is RestartPolicy.RECREATE_UNIT):
                 fate = _given_up(fate, places, old, whole)

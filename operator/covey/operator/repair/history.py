@@ -86,17 +86,19 @@ class Log:
 
     def last(self, unit: int, replica: str) -> Failure | None:
         """The latest failure of a replica."""
-        return next((each for each in reversed(self.failures) if (each.unit, each.replica) == (unit, replica)), None)
+        return next(
+            (failure for failure in reversed(self.failures) if (failure.unit, failure.replica) == (unit, replica)), None
+        )
 
     def with_failures(self, more: Iterable[Failure], since: float) -> Log:
         """The log with more failures, without those from before ``since`` and the oldest beyond ``_KEPT``."""
-        kept = [*(each for each in self.failures if each.at >= since), *more]
+        kept = [*(failure for failure in self.failures if failure.at >= since), *more]
         return replace(self, failures=tuple(kept[-_KEPT:]))
 
 
 def keepers(tree: Tree) -> dict[int, Identity]:
     """The object that keeps the log of each unit: the first one of it, else the first of all."""
-    found: dict[int, Identity] = {}
+    keepers: dict[int, Identity] = {}
     first: Identity | None = None
     for level in tree.levels:
         for body in level.objects:
@@ -104,8 +106,8 @@ def keepers(tree: Tree) -> dict[int, Identity]:
             first = first or identity
             unit = body["metadata"]["labels"].get(names.LABEL_UNIT)
             if unit is not None:
-                found.setdefault(int(unit), identity)
-    return {unit: keeper for unit in tree.layout.units if (keeper := found.get(unit, first)) is not None}
+                keepers.setdefault(int(unit), identity)
+    return {unit: keeper for unit in tree.layout.units if (keeper := keepers.get(unit, first)) is not None}
 
 
 def key_of(slot: Slot, *, alone: bool) -> str:
@@ -115,41 +117,41 @@ def key_of(slot: Slot, *, alone: bool) -> str:
 
 def read_log(owned: Owned | None) -> Log:
     """The log that an object carries; what cannot be understood is left out."""
-    found = read_json(owned.metadata.annotation(ANNOTATION) if owned else None) or {}
+    content = read_json(owned.metadata.annotation(ANNOTATION) if owned else None) or {}
     try:
-        wholes = {int(unit): _past(item) for unit, item in found.get("units", {}).items()}
-        return Log(tuple(map(_failure, found.get("log", ()))), wholes)
+        wholes = {int(unit): _past(item) for unit, item in content.get("units", {}).items()}
+        return Log(tuple(map(_failure, content.get("log", ()))), wholes)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return Log()
 
 
 def dump_log(log: Log) -> str | None:
     """The annotation of a log; None for an empty one."""
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     if log.wholes:
-        found["units"] = {str(unit): _dump_past(past) for unit, past in log.wholes.items()}
+        content["units"] = {str(unit): _dump_past(past) for unit, past in log.wholes.items()}
     if log.failures:
-        found["log"] = [
-            {"unit": each.unit, "replica": each.replica, "revision": each.revision, "why": each.why}
-            | _dump_past(each.past)
-            | ({"nodes": {node: dict(domain) for node, domain in each.nodes.items()}} if each.nodes else {})
-            for each in log.failures
+        content["log"] = [
+            {"unit": failure.unit, "replica": failure.replica, "revision": failure.revision, "why": failure.why}
+            | _dump_past(failure.past)
+            | ({"nodes": {node: dict(domain) for node, domain in failure.nodes.items()}} if failure.nodes else {})
+            for failure in log.failures
         ]
-    return json.dumps(found, separators=(",", ":")) if found else None
+    return json.dumps(content, separators=(",", ":")) if content else None
 
 
 def nodes_of(pods: Iterable[core.Pod]) -> dict[str, Domain]:
     """The nodes of pods, with the domains that the scheduler process has written on them."""
-    found: dict[str, Domain] = {}
+    domains: dict[str, Domain] = {}
     for pod in pods:
-        if pod.spec.node_name and len(found) < _NODES:
-            found[pod.spec.node_name] = recorded_domains(pod)
-    return found
+        if pod.spec.node_name and len(domains) < _NODES:
+            domains[pod.spec.node_name] = recorded_domains(pod)
+    return domains
 
 
 def _dump_past(past: Past) -> dict[str, Any]:
-    found: dict[str, Any] = {"restarts": past.restarts, "failures": past.failures}
-    return found | {"at": core.rfc3339(past.failed_at)} | ({"units": past.unit} if past.unit else {})
+    content: dict[str, Any] = {"restarts": past.restarts, "failures": past.failures}
+    return content | {"at": core.rfc3339(past.failed_at)} | ({"units": past.unit} if past.unit else {})
 
 
 def _past(item: Mapping[str, Any]) -> Past:
@@ -179,7 +181,7 @@ def avoided_by(
         levels: of the topology, from broad to narrow, with the keys of their node labels.
         usual: names of levels, where none are known.
     """
-    if not any(each.nodes for each in failures):
+    if not any(failure.nodes for failure in failures):
         return ()
     places = [name for name in levels or usual if name != "host" and HOSTNAME_LABEL not in levels.get(name, ())]
     live = [pod for pod in observed.every_pod() if podstate.is_bound(pod) and not podstate.is_dead(pod)]
@@ -208,14 +210,14 @@ def find_avoided(
         now: seconds since the epoch.
         limits: when and for how long.
     """
-    recent = [each for each in failures if now - WINDOW < each.at] if limits.after else []
+    recent = [failure for failure in failures if now - WINDOW < failure.at] if limits.after else []
     counts, refusals = Counter[str](), Counter[str]()
     last: dict[str, Failure] = {}
-    for each in recent:
-        for node in each.nodes:
+    for failure in recent:
+        for node in failure.nodes:
             counts[node] += 1
-            refusals[node] += each.why == Cause.REFUSED
-            last[node] = each
+            refusals[node] += failure.why == Cause.REFUSED
+            last[node] = failure
     bad = {node for node, count in counts.items() if count >= limits.after}
     certain = {node for node in bad if refusals[node] >= limits.after}
     if len(bad - certain) > max(_FEW, len({*counts, *occupied}) // 2):
@@ -231,16 +233,16 @@ def find_avoided(
 
 def nodes_told(observed: Observed) -> frozenset[str]:
     """Nodes that new pods of a resource keep off, as the annotations of its objects say."""
-    told = (owned.metadata.annotation(ANNOTATION_AVOID) for owned in observed.objects.values())
-    found = (each for text in told if text for each in read(text))
-    return frozenset(each.node for each in found if each.node and each.until > observed.now)
+    texts = (owned.metadata.annotation(ANNOTATION_AVOID) for owned in observed.objects.values())
+    avoided = (entry for text in texts if text for entry in read(text))
+    return frozenset(entry.node for entry in avoided if entry.node and entry.until > observed.now)
 
 
 def domain_key(domain: Domain, levels: Sequence[str], level: str) -> tuple[tuple[str, str], ...]:
     """A domain of a level, with those around it; empty where a node lies in none."""
     if level not in domain:
         return ()
-    return tuple((each, domain[each]) for each in levels[: levels.index(level) + 1] if each in domain)
+    return tuple((name, domain[name]) for name in levels[: levels.index(level) + 1] if name in domain)
 
 
 def _domains(
@@ -251,7 +253,7 @@ def _domains(
     least: int,
 ) -> Iterator[Avoided]:
     #: What still counts by itself: nodes, then narrower domains in place of theirs.
-    left: dict[str, tuple[Domain, Avoided]] = {node: (within[node], each) for node, each in nodes.items()}
+    left: dict[str, tuple[Domain, Avoided]] = {node: (within[node], until) for node, until in nodes.items()}
     for level in reversed(levels):
         inside: defaultdict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
         for name, (domain, _) in left.items():
@@ -261,13 +263,13 @@ def _domains(
             if len(members) < least or key in ready:
                 continue
             # It is over when the first of those is forgiven without which they are too few.
-            until = sorted((left[each][1].until for each in members), reverse=True)[least - 1]
+            until = sorted((left[member][1].until for member in members), reverse=True)[least - 1]
             what = "nodes or narrower domains of it are avoided"
-            found = Avoided(until, f"{len(members)} {what}", domain=dict(key))
-            yield found
-            for each in members:
-                del left[each]
-            left[str(found)] = (dict(key), found)
+            avoided = Avoided(until, f"{len(members)} {what}", domain=dict(key))
+            yield avoided
+            for member in members:
+                del left[member]
+            left[str(avoided)] = (dict(key), avoided)
 
 
 class Tally:
@@ -281,9 +283,9 @@ class Tally:
     def __init__(self, tree: Tree, observed: Observed) -> None:
         self._observed = observed
         self._keepers = keepers(tree)
-        there = {each: found for each in set(self._keepers.values()) if (found := observed.objects.get(each))}
+        there = {keeper: owned for keeper in set(self._keepers.values()) if (owned := observed.objects.get(keeper))}
         self._objects = there
-        self._logs: dict[Identity, Log] = {each: read_log(found) for each, found in there.items()}
+        self._logs: dict[Identity, Log] = {keeper: read_log(owned) for keeper, owned in there.items()}
         #: Failures that are seen for the first time.
         self.new: list[Failure] = []
         #: What pods of units carry that were recreated as a whole.
@@ -292,8 +294,8 @@ class Tally:
     @property
     def every(self) -> list[Failure]:
         """All failures that are known, the oldest first."""
-        noted = [each for log in self._logs.values() for each in log.failures]
-        return sorted([*noted, *self.new], key=lambda each: each.at)
+        noted = [failure for log in self._logs.values() for failure in log.failures]
+        return sorted([*noted, *self.new], key=lambda failure: failure.at)
 
     def count(
         self,
@@ -347,13 +349,13 @@ class Tally:
             return NO_PAST
         pods = pods_of(places)
         tombstones = [place.tombstone for place in places if place.tombstone is not None]
-        told = max((*map(podstate.restarts, pods), *(each.restarts for each in tombstones)), default=0)
-        fresh = any(creation_time(pod) > noted.at for pod in pods) or any(each.retired for each in tombstones)
-        return NO_PAST if fresh or told >= noted.past.restarts else noted.past
+        restarts = max((*map(podstate.restarts, pods), *(tombstone.restarts for tombstone in tombstones)), default=0)
+        fresh = any(creation_time(pod) > noted.at for pod in pods) or any(tombstone.retired for tombstone in tombstones)
+        return NO_PAST if fresh or restarts >= noted.past.restarts else noted.past
 
     def log_annotations(self, avoided: Sequence[Avoided], roles: Mapping[str, Role]) -> Iterator[Annotate]:
         """Annotations to write on the objects that keep logs."""
-        told = dump_avoided(avoided)
+        text = dump_avoided(avoided)
         for identity, owned in self._objects.items():
             if owned.metadata.deletion_timestamp is not None:
                 continue
@@ -362,13 +364,13 @@ class Tally:
             kept = self._extend_log(identity, log, roles)
             if kept != log:
                 changes[ANNOTATION] = dump_log(kept)
-            if owned.metadata.annotation(names.ANNOTATION_AVOID) != told:
-                changes[names.ANNOTATION_AVOID] = told
+            if owned.metadata.annotation(names.ANNOTATION_AVOID) != text:
+                changes[names.ANNOTATION_AVOID] = text
             if changes:
                 yield Annotate(identity[0], owned.metadata.name, owned.metadata.uid, changes)
 
     def _extend_log(self, identity: Identity, log: Log, roles: Mapping[str, Role]) -> Log:
-        new = [each for each in self.new if self._keepers.get(each.unit) == identity]
+        new = [failure for failure in self.new if self._keepers.get(failure.unit) == identity]
         wholes = {unit: past for unit, past in self.wholes.items() if self._keepers.get(unit) == identity}
         if not new:
             return replace(log, wholes=wholes)

@@ -68,21 +68,25 @@ class Exhausted:
 def tell_failures(new: Sequence[Failure], exhausted: Sequence[Exhausted]) -> Iterator[Note]:
     """Make one Event for all failures of a role for one reason: those of a rack must not use up the Events."""
     for (role, why), group in groupby(sorted(new, key=_role_and_why), key=_role_and_why):
-        found = list(group)
-        nodes = sorted({node for each in found for node in each.nodes})
+        failures = list(group)
+        nodes = sorted({node for failure in failures for node in failure.nodes})
         where = f" on {', '.join(nodes[:_NAMED])}{' and others' if len(nodes) > _NAMED else ''}" if nodes else ""
-        what = _text(found[0]) if len(found) == 1 else f"{len(found)} replicas of {role}"
-        detail = f" ({found[0].detail})" if found[0].detail else ""
-        row = f", {found[0].past.failures} times in a row" if len(found) == 1 and found[0].past.failures > 1 else ""
+        what = _text(failures[0]) if len(failures) == 1 else f"{len(failures)} replicas of {role}"
+        detail = f" ({failures[0].detail})" if failures[0].detail else ""
+        row = (
+            f", {failures[0].past.failures} times in a row"
+            if len(failures) == 1 and failures[0].past.failures > 1
+            else ""
+        )
         yield Note("ReplicaFailed", f"{what} failed{where}: {why}{detail}{row}", "Restart", warning=True)
-    for each in [each for each in exhausted if each.is_new][:1]:
-        yield Note(REASON_EXHAUSTED, f"{each}: it is left as it is", "Restart", warning=True)
+    for first in [entry for entry in exhausted if entry.is_new][:1]:
+        yield Note(REASON_EXHAUSTED, f"{first}: it is left as it is", "Restart", warning=True)
 
 
 def remark_failures(exhausted: Sequence[Exhausted], avoided: Sequence[Avoided]) -> Iterator[Remark]:
     """Remarks that hold until somebody acts, or time has passed: exhausted restarts, avoided nodes."""
     if exhausted:
-        first = min(exhausted, key=lambda each: each.until is not None)
+        first = min(exhausted, key=lambda entry: entry.until is not None)
         more = f" (and {len(exhausted) - 1} more)" if len(exhausted) > 1 else ""
         what = (
             f"it serves again, and is forgiven at {core.rfc3339(first.until)} if that lasts"
@@ -92,9 +96,9 @@ def remark_failures(exhausted: Sequence[Exhausted], avoided: Sequence[Avoided]) 
         )
         yield Remark(names.DEGRADED, REASON_EXHAUSTED, f"{first}: it is left as it is{more}; {what}")
     if avoided:
-        told = [f"{each} until {core.rfc3339(each.until)} ({each.reason})" for each in avoided[:_NAMED]]
+        texts = [f"{entry} until {core.rfc3339(entry.until)} ({entry.reason})" for entry in avoided[:_NAMED]]
         rest = f"; and {len(avoided) - _NAMED} more" if len(avoided) > _NAMED else ""
-        message = f"new pods keep off {'; '.join(told)}{rest}: see what is wrong there, and cordon what is broken"
+        message = f"new pods keep off {'; '.join(texts)}{rest}: see what is wrong there, and cordon what is broken"
         yield Remark(names.NODES_AVOIDED, REASON_AVOIDED, message)
 
 
@@ -143,7 +147,7 @@ class Failing:
         plans = tuple(replicas)
         waits = {item.slot: _starts_at(item, roles) - now for plan in plans for item in plan.create}
         late = {slot: seconds for slot, seconds in waits.items() if seconds > 0}
-        shunned = () if self.reserves else tuple(each.node for each in self.avoided if each.node)
+        shunned = () if self.reserves else tuple(entry.node for entry in self.avoided if entry.node)
         if not late and not shunned:
             return plans, late
 
@@ -220,7 +224,7 @@ class _Judge:
         if whole and faults:
             fate = self._fail(places, revision, role, faults, since, fate, alone=False)
         for fault in () if whole else faults:
-            mine = [each for each in places if each.slot == fault.slot]
+            mine = [place for place in places if place.slot == fault.slot]
             fate = self._fail(mine, revision, role, (fault,), since, fate, alone=True)
         if not faults and since is None:
             self._start(places, revision, role, policy)
@@ -241,7 +245,7 @@ class _Judge:
     def _is_quiet(self, slots: Sequence[Slot], role: Role, policy: RestartPolicy) -> bool:
         """Tell whether a replica has no failed or missing pod and nothing to note, as most have, most of the time."""
         pods = self._observed.pods
-        alone = [found[0] for slot in slots if len(found := pods.get(slot, ())) == 1]
+        alone = [incarnations[0] for slot in slots if len(incarnations := pods.get(slot, ())) == 1]
         if len(alone) < len(slots) or any(map(podstate.is_dead, alone)):
             return False
         if any(map(image_update.container_statuses, alone)):
@@ -259,8 +263,8 @@ class _Judge:
         """The fate of a replica that does not fail now: an earlier failure may be noted that no pod carries yet."""
         if whole:
             return Fate(whole=True, least=self._tally.pending(places, revision, role, alone=False))
-        told = {each.slot: self._tally.pending([each], revision, role, alone=True) for each in places}
-        return Fate(pasts={slot: past for slot, past in told.items() if past != NO_PAST})
+        pasts = {place.slot: self._tally.pending([place], revision, role, alone=True) for place in places}
+        return Fate(pasts={slot: past for slot, past in pasts.items() if past != NO_PAST})
 
     def _faults(
         self, places: Sequence[Place], revision: RoleRevision, role: Role, policy: RestartPolicy, since: float | None
@@ -357,13 +361,13 @@ class _Judge:
         """The result of all judgements."""
         now, new = self._observed.now, tuple(self._tally.new)
         avoided = (*history.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
-        self._again += [each.until - now for each in avoided]
+        self._again += [entry.until - now for entry in avoided]
         return Failing(
             self._fates,
             (*self._tally.log_annotations(avoided, self._roles), *self._marks),
             tuple(tell_failures(new, self._exhausted)),
             tuple(remark_failures(self._exhausted, avoided)),
-            min((each for each in self._again if each > 0), default=None),
+            min((time for time in self._again if time > 0), default=None),
             new,
             avoided,
             self._reserves,

@@ -113,23 +113,23 @@ def find_shortages(
 
 def _last_met_minimum(count: UnitCount, met: Counts, state: UnitState | None) -> Counts:
     """The minimum that was met last, as far as nobody has asked for less since."""
-    found: dict[str, int] = {}
+    minimums: dict[str, int] = {}
     for name, least in count.minimums.items():
         placed = count.counts.get(name, 0)
         before = least if placed >= least else min(met.get(name, least), least)
         role = state.roles.get(name) if state is not None else None
-        found[name] = min(before, _allowed_minimum(role, placed)) if role is not None else before
-    return found
+        minimums[name] = min(before, _allowed_minimum(role, placed)) if role is not None else before
+    return minimums
 
 
 def _allowed_minimum(role: RoleState, placed: int) -> int:
     """Fewest replicas of a role that its owner lets a rollout or an evacuation leave."""
-    found = role.wanted
+    allowed = role.wanted
     if role.outdated:
-        found -= role.budget.unavailable or 0
+        allowed -= role.budget.unavailable or 0
     if role.yields and role.leaving:
-        found = min(found, placed - len(role.leaving))
-    return max(found, 0)
+        allowed = min(allowed, placed - len(role.leaving))
+    return max(allowed, 0)
 
 
 def _count_in_place(observed: Observed) -> Counter[ReplicaKey]:

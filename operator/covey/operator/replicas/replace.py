@@ -72,8 +72,8 @@ def order_creations(items: Sequence[CreatePod], tree: Tree, scale: Scale, observ
     """
     if not items:
         return ()
-    found = dict(_precedences(items, tree, tree.layout.scale or scale, observed))
-    ranked = (replace(item, precedence=found[item.slot[:3]]) for item in items)
+    precedences = dict(_precedences(items, tree, tree.layout.scale or scale, observed))
+    ranked = (replace(item, precedence=precedences[item.slot[:3]]) for item in items)
     # Sorting is stable: within one precedence it goes by unit, role and number.
     return tuple(sorted(ranked, key=lambda item: item.precedence))
 
@@ -136,7 +136,7 @@ def removal_notes(deletions: Sequence[DeletePod], reason: str, *, but: int | Non
         but: a unit that is reported otherwise.
     """
     labels = (names.LABEL_UNIT, names.LABEL_ROLE, names.LABEL_REPLICA)
-    replicas = {tuple(item.pod.metadata.label(each) or "?" for each in labels) for item in deletions}
+    replicas = {tuple(item.pod.metadata.label(label) or "?" for label in labels) for item in deletions}
     listed = by_role(role for unit, role, _ in replicas if unit != str(but))
     if listed:
         yield Note(reason, f"removing {listed}", "ScaleDown")
@@ -162,21 +162,21 @@ def replacement_notes(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -
         if again is not None:
             released = any(podstate.is_released(item.pod) for item in plan.delete)
             fates.setdefault((again, released, plan.recreated), []).append(plan)
-    for (role, released, recreated), found in fates.items():
-        first = found[0].create[0].slot
+    for (role, released, recreated), alike in fates.items():
+        first = alike[0].create[0].slot
         where = (
             f"replica {first.replica} of {role} in unit {first.unit}"
-            if len(found) == 1
-            else f"{len(found)} replicas of {role}"
+            if len(alike) == 1
+            else f"{len(alike)} replicas of {role}"
         )
         if released:
-            yield Note("Released", _describe_released(where, found), "Replace")
+            yield Note("Released", _describe_released(where, alike), "Replace")
         elif recreated:
             lost = "a pod of it was lost; the whole replica is recreated"
-            cause = lost if len(found) == 1 else "a pod of each was lost; they are recreated whole"
+            cause = lost if len(alike) == 1 else "a pod of each was lost; they are recreated whole"
             yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace", warning=True)
         else:
-            pods = sum(item.replaces for plan in found for item in plan.create)
+            pods = sum(item.replaces for plan in alike for item in plan.create)
             cause = "its pod is replaced" if pods == 1 else f"{pods} pods are replaced"
             yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace")
 
@@ -246,16 +246,16 @@ class ReplicaPlanner:
         return now is not None and len(self._observed.pods[slot]) == 1 and not _is_outdated(now, revision)
 
     def _successor(self, place: Place, revision: RoleRevision, fate: Fate, *, broken: bool) -> CreatePod:
-        last, told = place.last(self._inference), fate.pasts.get(place.slot)
+        last, past = place.last(self._inference), fate.pasts.get(place.slot)
         if last is None:
-            return CreatePod(place.slot, told=Told(fate.least.merge(told)), replaces=told is not None)
+            return CreatePod(place.slot, told=Told(fate.least.merge(past)), replaces=past is not None)
         if last.retired:
             return CreatePod(place.slot, last.uid, Told(Past(unit=fate.least.unit)))
         own = replace(last.past, restarts=last.restarts + (broken or last.bound))
         if last.labels.get(names.LABEL_REVISION) != revision.hash:
-            own, told = replace(own, failures=0), None
+            own, past = replace(own, failures=0), None
         room = {names.ANNOTATION_ROOM: last.node} if last.bound else {}
-        return CreatePod(place.slot, last.uid, Told(own.merge(told).merge(fate.least), marks=room), replaces=True)
+        return CreatePod(place.slot, last.uid, Told(own.merge(past).merge(fate.least), marks=room), replaces=True)
 
 
 def plan_replicas(

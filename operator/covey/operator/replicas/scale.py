@@ -125,27 +125,29 @@ def running_revisions(observed: Observed, in_force: Revision) -> Running:
     has; new pods of it are of the revision in force, of which alone the content is known.
     """
     known, sizes = known_revisions(observed), dict[ReplicaKey, int]()
-    told: dict[ReplicaKey, tuple[int, set[str]]] = {}
+    labelled: dict[ReplicaKey, tuple[int, set[str]]] = {}
     for slot, rank, label in _labels(observed):
         if slot.role not in in_force.roles:
             continue
         replica = slot[:3]
-        before = told.get(replica)
+        before = labelled.get(replica)
         if before is None or rank < before[0]:
-            told[replica] = (rank, {label})
+            labelled[replica] = (rank, {label})
         elif rank == before[0]:
             before[1].add(label)
         if rank == _ADMITTED and slot.index >= sizes.get(replica, 0):
             sizes[replica] = slot.index + 1
-    found: dict[ReplicaKey, RoleRevision] = {}
-    for replica, (_, labels) in told.items():
+    revisions: dict[ReplicaKey, RoleRevision] = {}
+    for replica, (_, labels) in labelled.items():
         wanted = in_force.roles[replica[1]]
-        explained = next((known[replica[1], each] for each in sorted(labels) if (replica[1], each) in known), wanted)
+        explained = next(
+            (known[replica[1], revision] for revision in sorted(labels) if (replica[1], revision) in known), wanted
+        )
         if wanted.hash in labels or replica not in sizes or explained is not wanted:
-            found[replica] = wanted if wanted.hash in labels else explained
+            revisions[replica] = wanted if wanted.hash in labels else explained
         else:
-            found[replica] = wanted.of_size(sizes[replica])
-    return found
+            revisions[replica] = wanted.of_size(sizes[replica])
+    return revisions
 
 
 _ADMITTED = 0
@@ -158,9 +160,9 @@ def _labels(observed: Observed) -> Iterator[tuple[Slot, int, str]]:
         if pod is not None:
             rank = _ADMITTED if podstate.is_admitted(pod) else 1
             yield slot, rank, pod.metadata.label(names.LABEL_REVISION) or ""
-        for each in incarnations:
-            if each is not pod and each.metadata.uid not in observed.retired:
-                yield slot, 2, each.metadata.label(names.LABEL_REVISION) or ""
+        for incarnation in incarnations:
+            if incarnation is not pod and incarnation.metadata.uid not in observed.retired:
+                yield slot, 2, incarnation.metadata.label(names.LABEL_REVISION) or ""
     for slot, tombstone in observed.tombstones.items():
         if not tombstone.retired:
             yield slot, 3, tombstone.labels.get(names.LABEL_REVISION, "")
@@ -243,7 +245,7 @@ def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]
         beyond += [shares for _, shares in best[count.minimum :]]
     progress, shares = min(worst, default=(_NO_PROGRESS, _NO_SHARES))
     cost = sum(state.cost for states in roles.values() for state in states.values())
-    return (serves, holding, *progress, cost, *shares, *(sum(each) for each in zip(*beyond, strict=True)))
+    return (serves, holding, *progress, cost, *shares, *(sum(counts) for counts in zip(*beyond, strict=True)))
 
 
 def _keep(existing: Mapping[int, Standing], count: int) -> tuple[int, ...]:
@@ -289,15 +291,15 @@ class Rooms:
 
     def _rank_footprints(self, numbered: Iterable[tuple[int, core.Pod]]) -> dict[int, Kept]:
         pods: dict[int, list[core.Pod]] = {}
-        for each, pod in numbered:
-            pods.setdefault(each, []).append(pod)
-        footprints = {each: _footprint(found, self._levels) for each, found in pods.items()}
+        for rank, pod in numbered:
+            pods.setdefault(rank, []).append(pod)
+        footprints = {rank: _footprint(rank_pods, self._levels) for rank, rank_pods in pods.items()}
         tops: Tops = [{} for _ in self._levels]
-        for each, found in footprints.items():
-            for top, counts in zip(tops, found, strict=True):
+        for rank, footprint in footprints.items():
+            for top, counts in zip(tops, footprint, strict=True):
                 for domain in counts:
-                    top[domain] = max(each, top.get(domain, each))
-        return {each: _remaining_rank(found, self._everybody, tops) for each, found in footprints.items()}
+                    top[domain] = max(rank, top.get(domain, rank))
+        return {rank: _remaining_rank(footprint, self._everybody, tops) for rank, footprint in footprints.items()}
 
 
 def _levels(pods: Iterable[core.Pod]) -> tuple[str, ...]:
@@ -311,22 +313,22 @@ def _levels(pods: Iterable[core.Pod]) -> tuple[str, ...]:
 
 def _footprint(pods: Iterable[core.Pod], levels: Sequence[str]) -> Footprint:
     """Count the pods in each domain."""
-    found: Footprint = tuple(Counter() for _ in levels)
+    footprint: Footprint = tuple(Counter() for _ in levels)
     for pod in pods:
         path: tuple[str, ...] = ()
         domains = recorded_domains(pod)
-        for level, counts in zip(levels, found, strict=True):
+        for level, counts in zip(levels, footprint, strict=True):
             value = domains.get(level)
             if value is not None:
                 path = (*path, value)
                 counts[path] += 1
-    return found
+    return footprint
 
 
-def _remaining_rank(found: Footprint, everybody: Footprint, tops: Tops) -> Kept:
+def _remaining_rank(footprint: Footprint, everybody: Footprint, tops: Tops) -> Kept:
     rest = [
         sum(total[domain] - count for domain, count in counts.items())
-        for counts, total in zip(found, everybody, strict=True)
+        for counts, total in zip(footprint, everybody, strict=True)
     ]
-    highest = [max((top[domain] for domain in counts), default=-1) for counts, top in zip(found, tops, strict=True)]
+    highest = [max((top[domain] for domain in counts), default=-1) for counts, top in zip(footprint, tops, strict=True)]
     return (*reversed(rest), *(-number for number in highest))

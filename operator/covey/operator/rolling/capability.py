@@ -42,16 +42,16 @@ def find_lacking(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Obs
     serve: dict[int, Counter[str]] = {unit: Counter() for unit in layout.units}
     for slot, pod in observed.current.items():
         if slot.index == 0 and slot.unit in serve and podstate.is_ready(pod) and not podstate.is_draining(pod):
-            said = pod.metadata.label(names.LABEL_LLMD_ROLE) or "" if slot.role in both else alone.get(slot.role, "")
+            label = pod.metadata.label(names.LABEL_LLMD_ROLE) or "" if slot.role in both else alone.get(slot.role, "")
             # Without the label, or with one that says so, it is whatever a request asks for.
-            serve[slot.unit].update([said] if said in _PARTS else _PARTS if slot.role in both else ())
+            serve[slot.unit].update([label] if label in _PARTS else _PARTS if slot.role in both else ())
     for unit, counts in sorted(serve.items()):
         short = [part for part in _PARTS if counts[part] < least[part]]
         # A unit that has nobody Ready has not begun, or says so by ``Available``.
         if short and counts:
-            told = ", ".join(f"{counts[part]} of {least[part]} {part}" for part in _PARTS)
+            counted = ", ".join(f"{counts[part]} of {least[part]} {part}" for part in _PARTS)
             message = (
-                f"unit {unit} has {told} Ready: {names.LABEL_LLMD_ROLE} says so, which others set and Covey leaves"
+                f"unit {unit} has {counted} Ready: {names.LABEL_LLMD_ROLE} says so, which others set and Covey leaves"
             )
             yield Remark(names.CAPABILITY_LACKING, REASON_LACKS_CAPABILITY, message)
             return

@@ -82,7 +82,7 @@ class Victims:
         """The snapshot as it is when all that is pardoned has lost its marks: a plan is made for that."""
         if not self.pardoned:
             return observed
-        pods = {slot: tuple(map(self._as_pardoned, found)) for slot, found in observed.pods.items()}
+        pods = {slot: tuple(map(self._as_pardoned, pods)) for slot, pods in observed.pods.items()}
         return replace(observed, pods=pods)
 
     def _as_pardoned(self, pod: core.Pod) -> core.Pod:
@@ -114,17 +114,17 @@ class _Judge:
     def __init__(self, spec: DisaggregatedInferenceSpec, in_force: Revision, observed: Observed) -> None:
         self._minimums = {role.name: role.min_replicas for role in spec.roles}
         self._observed = observed
-        self._whole = [each for claim in observed.claims for each in claim.victims if each.kind == WHOLE_UNIT]
+        self._whole = [victim for claim in observed.claims for victim in claim.victims if victim.kind == WHOLE_UNIT]
         self._pods: dict[ReplicaKey, list[core.Pod]] = {}
         for slot, pods in observed.pods.items():
             self._pods.setdefault(slot[:3], []).extend(pods)
         running = running_revisions(observed, in_force)
-        self._sizes = {place: each.size for place, each in running.items()}
+        self._sizes = {place: revision.size for place, revision in running.items()}
 
     def decide(self) -> Victims:
         claimed = self._observed.claimed_replicas
         spared = {place: claimed[place] for place in self._find_spared(claimed)}
-        places = {place: each for place, each in claimed.items() if place not in spared}
+        places = {place: claimed_replica for place, claimed_replica in claimed.items() if place not in spared}
         torn = frozenset(self._find_torn())
         pardoned = {
             pod.metadata.uid: pod
@@ -139,20 +139,22 @@ class _Judge:
 
     def _find_spared(self, claimed: Mapping[ReplicaKey, Claimed]) -> Iterator[ReplicaKey]:
         """Yield replicas that a minimum needs: first those without marks, which have not stopped to serve."""
-        alone = [place for place, each in claimed.items() if not each.whole and self._has_places(place)]
+        alone = [
+            place for place, claimed_replica in claimed.items() if not claimed_replica.whole and self._has_places(place)
+        ]
         for unit, role in sorted({place[:2] for place in alone}):
-            found = [place for place in alone if place[:2] == (unit, role)]
+            alone_here = [place for place in alone if place[:2] == (unit, role)]
             others = sum(
                 place[:2] == (unit, role) and place not in claimed and self._has_places(place) for place in self._pods
             )
-            most = max(0, others + len(found) - self._minimums.get(role, 0))
-            found.sort(key=lambda place: (not any(map(podstate.claimed_by, self._pods[place])), place))
-            ready = [place for place in found if self._is_ready(place)]
+            most = max(0, others + len(alone_here) - self._minimums.get(role, 0))
+            alone_here.sort(key=lambda place: (not any(map(podstate.claimed_by, self._pods[place])), place))
+            ready = [place for place in alone_here if self._is_ready(place)]
             stay = sum(
                 place[:2] == (unit, role) and place not in claimed and self._is_ready(place) for place in self._pods
             )
             spare = max(0, stay + len(ready) - self._minimums.get(role, 0))
-            yield from dict.fromkeys((*found[most:], *ready[spare:]))
+            yield from dict.fromkeys((*alone_here[most:], *ready[spare:]))
 
     def _has_places(self, place: ReplicaKey) -> bool:
         """Tell whether all of a replica has its nodes, and nothing makes it go but a claim."""
@@ -187,8 +189,8 @@ class _Judge:
                 yield unit
 
     def _find_emptying(self, claimed: Mapping[ReplicaKey, Claimed]) -> Iterator[int]:
-        yield from (place[0] for place, each in claimed.items() if each.whole)
-        uids = {uid for each in self._whole for uid in each.pods}
+        yield from (place[0] for place, claimed_replica in claimed.items() if claimed_replica.whole)
+        uids = {uid for victim in self._whole for uid in victim.pods}
         ends: dict[int, bool] = {}
         for place, pods in self._pods.items():
             if any(pod.metadata.uid in uids for pod in pods):
@@ -199,14 +201,16 @@ class _Judge:
         yield from (unit for unit, over in ends.items() if over)
 
     def _find_emptied(self) -> Iterator[int]:
-        named = {each.unit for each in self._whole}
+        named = {victim.unit for victim in self._whole}
         yield from named - {place[0] for place, pods in self._pods.items() if any(map(podstate.is_bound, pods))}
 
     def _rename(self, places: Mapping[ReplicaKey, Claimed]) -> Iterator[Relabel]:
-        for place, each in places.items():
+        for place, claimed_replica in places.items():
             for pod in self._pods[place]:
-                if podstate.claimed_by(pod) not in {None, each.claim.uid} and not podstate.is_terminating(pod):
-                    yield Relabel(pod, {}, {names.ANNOTATION_CLAIMED_BY: each.claim.uid})
+                if podstate.claimed_by(pod) not in {None, claimed_replica.claim.uid} and not podstate.is_terminating(
+                    pod
+                ):
+                    yield Relabel(pod, {}, {names.ANNOTATION_CLAIMED_BY: claimed_replica.claim.uid})
 
 
 def find_giving_way(
@@ -235,7 +239,7 @@ def find_giving_way(
 
 def _pardons(victims: Victims) -> Iterator[Note]:
     replicas = {
-        tuple(pod.metadata.label(each) or "?" for each in (names.LABEL_UNIT, names.LABEL_ROLE, names.LABEL_REPLICA))
+        tuple(pod.metadata.label(label) or "?" for label in (names.LABEL_UNIT, names.LABEL_ROLE, names.LABEL_REPLICA))
         for pod in victims.pardoned.values()
     }
     if replicas:
@@ -244,23 +248,25 @@ def _pardons(victims: Victims) -> Iterator[Note]:
 
 
 def _describe_preempting(observed: Observed) -> Iterator[Remark]:
-    owned = (each for _, each in sorted(observed.objects.items()))
-    found = (read_claim(each) for each in owned if each.status.claim is not None)
-    claims = [each for each in found if each is not None]
+    owned = (owned_object for _, owned_object in sorted(observed.objects.items()))
+    read = (read_claim(group) for group in owned if group.status.claim is not None)
+    claims = [claim for claim in read if claim is not None]
     if claims:
-        told = dict.fromkeys(each.message or "others give way to a unit that waits" for each in claims)
-        yield Remark(names.PREEMPTING, _reason_of(claims[0]), "; ".join(told))
+        texts = dict.fromkeys(claim.message or "others give way to a unit that waits" for claim in claims)
+        yield Remark(names.PREEMPTING, _reason_of(claims[0]), "; ".join(texts))
 
 
 def _describe_preempted(
     victims: Victims, observed: Observed, before: Mapping[str, Any], *, lacks: bool
 ) -> Iterator[Remark]:
     """Yield the condition of one that gives way, or has, and lacks places since."""
-    last = next((each for each in before.get("conditions") or () if each["type"] == names.PREEMPTED), None)
-    told = [text for claim in observed.claims if (text := _describe_claim(claim, victims, observed, lacks=lacks))]
-    told += [text for text in (_describe_spared(victims),) if text]
-    if told:
-        yield Remark(names.PREEMPTED, _reason_of(observed.claims[0]), "; ".join(told))
+    last = next(
+        (condition for condition in before.get("conditions") or () if condition["type"] == names.PREEMPTED), None
+    )
+    texts = [text for claim in observed.claims if (text := _describe_claim(claim, victims, observed, lacks=lacks))]
+    texts += [text for text in (_describe_spared(victims),) if text]
+    if texts:
+        yield Remark(names.PREEMPTED, _reason_of(observed.claims[0]), "; ".join(texts))
     elif lacks and last is not None:
         yield Remark(names.PREEMPTED, last["reason"], last["message"])
 
@@ -273,10 +279,14 @@ def _reason_of(claim: RootClaim) -> str:
 def _describe_claim(claim: RootClaim, victims: Victims, observed: Observed, *, lacks: bool) -> str:
     """Describe those that give way to one claim, or did and have no successors in places yet."""
     there = {pod.metadata.uid for pods in observed.pods.values() for pod in pods if not podstate.is_dead(pod)}
-    taken = {_name_victim(*place, whole=each.whole) for place, each in victims.places.items() if each.claim == claim}
-    for each in claim.victims:
-        if lacks and there.isdisjoint(each.pods):
-            taken.add(_name_victim(each.unit, each.role, each.replica, whole=each.kind == WHOLE_UNIT))
+    taken = {
+        _name_victim(*place, whole=claimed_replica.whole)
+        for place, claimed_replica in victims.places.items()
+        if claimed_replica.claim == claim
+    }
+    for victim in claim.victims:
+        if lacks and there.isdisjoint(victim.pods):
+            taken.add(_name_victim(victim.unit, victim.role, victim.replica, whole=victim.kind == WHOLE_UNIT))
     return f"{_join_names(taken)} gave way to {_describe_root(claim)}" if taken else ""
 
 
@@ -284,7 +294,9 @@ def _describe_spared(victims: Victims) -> str:
     if not victims.spared:
         return ""
     spared = {_name_victim(*place, whole=False) for place in victims.spared}
-    whom = ", ".join(dict.fromkeys(_describe_root(each.claim) for each in victims.spared.values()))
+    whom = ", ".join(
+        dict.fromkeys(_describe_root(claimed_replica.claim) for claimed_replica in victims.spared.values())
+    )
     return f"{_join_names(spared)} stays, claimed by {whom}: without it the role would be below its minReplicas"
 
 
@@ -292,8 +304,8 @@ def _name_victim(unit: int, role: str, replica: int | None, *, whole: bool) -> s
     return f"unit {unit}" if whole else f"{role}/{replica} of unit {unit}"
 
 
-def _join_names(found: Collection[str]) -> str:
-    listed = sorted(found)
+def _join_names(victim_names: Collection[str]) -> str:
+    listed = sorted(victim_names)
     more = len(listed) - _NAMED
     return ", ".join(islice(listed, _NAMED)) + (f" and {more} more" if more > 0 else "")
 
@@ -301,14 +313,16 @@ def _join_names(found: Collection[str]) -> str:
 def _describe_root(claim: RootClaim) -> str:
     """Describe a root to a resource that gives way to it; the victims of its claim are all of that resource."""
     reclaims = claim.purpose == names.PURPOSE_RECLAIM
-    whom = claim.describe_to(next((each.namespace for each in claim.victims), ""), None if reclaims else claim.priority)
+    whom = claim.describe_to(
+        next((victim.namespace for victim in claim.victims), ""), None if reclaims else claim.priority
+    )
     return f"{whom}, from which it was borrowed" if reclaims else whom
 
 
 def _lacks_places(steps: Mapping[int, UnitState | None], states: States) -> bool:
     """Tell whether fewer replicas have places than are wanted."""
     return any(
-        sum(each.is_admitted for each in states.get(unit, {}).get(name, {}).values()) < role.wanted
+        sum(replica.is_admitted for replica in states.get(unit, {}).get(name, {}).values()) < role.wanted
         for unit, state in steps.items()
         if state is not None
         for name, role in state.roles.items()

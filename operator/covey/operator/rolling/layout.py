@@ -119,7 +119,7 @@ def roll(
     for unit in chosen:
         judged[unit] = judge(unit, states_of[unit])
         spent = judged[unit].spent
-    units = {unit: each.state for unit, each in judged.items()}
+    units = {unit: unit_judged.state for unit, unit_judged in judged.items()}
     move = find_move(spec, scale, units, observed, states, remade)
     if move is not None:
         state = seen.unit(move.to, move.count_into(scale).unit(move.to), stays=stays)
@@ -128,12 +128,12 @@ def roll(
         move = replace(move, done=takes_over(units[move.unit], judged[move.to].state, given_up))
         scale = move.count_into(scale)
         judged = {unit: judged[unit] for unit in sorted(judged) if not (move.done and unit == move.unit)}
-    steps = {unit: each.next_step() for unit, each in judged.items()}
+    steps = {unit: unit_judged.next_step() for unit, unit_judged in judged.items()}
     progress = tell(steps, in_force.hash, last, settings, now)
     again = [progress.next_change_after(settings, now) if progress is not None else seen.doubt, seen.due]
     layout = _layout(steps, in_force.hash, scale)
-    due = min((each for each in again if each is not None), default=None)
-    questions = {unit: each.question for unit, each in judged.items()}
+    due = min((seconds for seconds in again if seconds is not None), default=None)
+    questions = {unit: unit_judged.question for unit, unit_judged in judged.items()}
     return Rolling(layout, progress, due, steps, move, stands, questions)
 
 
@@ -160,11 +160,15 @@ def _given_up(seen: Seen, unit: int, state: UnitState, deadline: float) -> Calla
 
 def revision_left(in_force: Revision, observed: Observed, running: Running) -> str:
     """The newest revision before the one in force that some replica is still of; empty where none is known."""
-    told = {(role, each.hash) for (_, role, _), each in running.items() if each.hash != in_force.roles[role].hash}
+    labels = {
+        (role, role_revision.hash)
+        for (_, role, _), role_revision in running.items()
+        if role_revision.hash != in_force.roles[role].hash
+    }
     for stored in sorted(observed.revisions, key=lambda stored: stored.number, reverse=True):
-        found = stored.record.revision if stored.record is not None else None
-        if found is not None and told & {(name, role.hash) for name, role in found.roles.items()}:
-            return found.hash
+        revision = stored.record.revision if stored.record is not None else None
+        if revision is not None and labels & {(name, role.hash) for name, role in revision.roles.items()}:
+            return revision.hash
     return ""
 
 
@@ -181,7 +185,7 @@ def is_complete(in_force: Revision, rolling: Rolling, running: Running, states: 
     layout = rolling.layout
     if rolling.progress is not None or not layout.units:
         return False
-    if any(each.hash != in_force.roles[role].hash for (_, role, _), each in running.items()):
+    if any(role_revision.hash != in_force.roles[role].hash for (_, role, _), role_revision in running.items()):
         return False
     scale = layout.scale or scale
     return all(_serves(scale.unit(unit), states.get(unit, {})) for unit in layout.units)

@@ -40,23 +40,23 @@ _FORMER: Final = {"Room": Gate.NODES.value}
 
 def read_progress(before: Mapping[str, Any]) -> Progress | None:
     """Read the progress of a rollout from a status; None when it says nothing that can be understood."""
-    told = before.get("rollout")
-    if not isinstance(told, Mapping):
+    rollout = before.get("rollout")
+    if not isinstance(rollout, Mapping):
         return None
-    since, target = core.seconds(_text(told.get("progressedAt"))), _text(told.get("toRevision"))
-    ready, outdated, wave = (told.get(key, 0) for key in ("ready", "outdated", "wave"))
-    if since is None or target is None or not all(isinstance(each, int) for each in (ready, outdated, wave)):
+    since, target = core.seconds(_text(rollout.get("progressedAt"))), _text(rollout.get("toRevision"))
+    ready, outdated, wave = (rollout.get(key, 0) for key in ("ready", "outdated", "wave"))
+    if since is None or target is None or not all(isinstance(count, int) for count in (ready, outdated, wave)):
         return None
-    return Progress(target, wave, ready, outdated, since, _read_hold(told.get("hold")))
+    return Progress(target, wave, ready, outdated, since, _read_hold(rollout.get("hold")))
 
 
-def _read_hold(told: object) -> Hold | None:
-    if not isinstance(told, Mapping):
+def _read_hold(hold: object) -> Hold | None:
+    if not isinstance(hold, Mapping):
         return None
-    gate, since = _FORMER.get(str(told.get("gate")), told.get("gate")), core.seconds(_text(told.get("since")))
-    if gate not in {each.value for each in Gate} or since is None:
+    gate, since = _FORMER.get(str(hold.get("gate")), hold.get("gate")), core.seconds(_text(hold.get("since")))
+    if gate not in {gate.value for gate in Gate} or since is None:
         return None
-    return Hold(Gate(gate), _text(told.get("message")) or "", since)
+    return Hold(Gate(gate), _text(hold.get("message")) or "", since)
 
 
 def rollout_status(progress: Progress, former: str) -> RolloutStatus:
@@ -151,8 +151,8 @@ class Seen:
         by_replica: dict[ReplicaKey, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]] = {}
         for slot, pods in self.observed.pods.items():
             by_replica.setdefault(slot[:3], []).append((current.get(slot), pods))
-        for (unit, name, replica), found in by_replica.items():
-            self._pods.setdefault(unit, {}).setdefault(name, {})[replica] = found
+        for (unit, name, replica), incarnations in by_replica.items():
+            self._pods.setdefault(unit, {}).setdefault(name, {})[replica] = incarnations
         for slot, tombstone in self.observed.tombstones.items():
             if tombstone.bound and not tombstone.retired:
                 self._bound.add((slot.unit, slot.role, slot.replica))
@@ -166,10 +166,10 @@ class Seen:
 
     @cached_property
     def _unfit(self) -> Mapping[tuple[int, str], set[int]]:
-        found: dict[tuple[int, str], set[int]] = {}
+        by_role: dict[tuple[int, str], set[int]] = {}
         for unit, role, replica in self.observed.unfit:
-            found.setdefault((unit, role), set()).add(replica)
-        return found
+            by_role.setdefault((unit, role), set()).add(replica)
+        return by_role
 
     def _group(self, owned: Owned) -> None:
         unit, replica = number(owned.metadata, names.LABEL_UNIT), number(owned.metadata, names.LABEL_REPLICA)
@@ -190,12 +190,12 @@ class Seen:
             target = self.in_force.roles[role.name]
             wanted = counts[role.name].replicas
             in_place = role.update is not None and role.update.in_place is InPlace.IF_POSSIBLE
-            changes = any(each.revision.hash != target.hash for each in replicas.values())
+            changes = any(replica.revision.hash != target.hash for replica in replicas.values())
             # What is updated in place is to stay where it is in the end, whatever its room is worth.
             if (len(replicas) > wanted or changes) and not (in_place and self.rolls):
                 replicas = self._rank_by_room(unit, role.name, replicas)
             if in_place:
-                replicas = {n: self._mark_updatable((unit, role.name, n), each) for n, each in replicas.items()}
+                replicas = {n: self._mark_updatable((unit, role.name, n), replica) for n, replica in replicas.items()}
             roles[role.name] = RoleState(
                 target,
                 wanted,
@@ -218,8 +218,8 @@ class Seen:
     def has_stalled(self, place: ReplicaKey, seconds: float) -> bool:
         """Tell whether a replica has not got any further for ``seconds``."""
         unit, role, replica = place
-        found = self._pods.get(unit, {}).get(role, {}).get(replica, [])
-        since = podstate.stands_since((pod for pod, _ in found if pod is not None), self.observed.now)
+        incarnations = self._pods.get(unit, {}).get(role, {}).get(replica, [])
+        since = podstate.stands_since((pod for pod, _ in incarnations if pod is not None), self.observed.now)
         return self._is_over(since + seconds - self.observed.now)
 
     def _is_over(self, left: float) -> bool:
@@ -237,7 +237,7 @@ class Seen:
             if pod is not None
         )
         now = self.observed.now
-        return now - min((each for each in made if each is not None), default=self.observed.unfit.get(place, now))
+        return now - min((time for time in made if time is not None), default=self.observed.unfit.get(place, now))
 
     @cached_property
     def _rooms(self) -> Rooms:
@@ -246,13 +246,13 @@ class Seen:
     def _rank_by_room(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
         """Add to replicas what their room is worth: some of them may have to go."""
         rooms = self._rooms.of_replicas(unit, role)
-        return {n: replace(each, standing=(*each.standing, *rooms.get(n, ()))) for n, each in replicas.items()}
+        return {n: replace(replica, standing=(*replica.standing, *rooms.get(n, ()))) for n, replica in replicas.items()}
 
     def _replica(self, place: ReplicaKey, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
         unit, role, replica = place
         revision = self.running.get(place, self.in_force.roles[role])
         state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
-        every = [each for _, incarnations in pods for each in incarnations]
+        every = [pod for _, incarnations in pods for pod in incarnations]
         stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
         if place in self.leaving.claimed:
             stage = Stage.GOING
@@ -260,9 +260,9 @@ class Seen:
         if mixed and stage > Stage.STARTING and self._turning.is_torn(self._members(place, revision.size), revision):
             # What serves of it will be restarted: nobody may count on it.
             stage = Stage.STARTING
-        ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
-        changed = [each for each in every if image_update.is_open(each)]
-        for left in (image_update.patience(each, self.observed.now) for each in changed):
+        ran = any(podstate.is_admitted(pod) or podstate.restarts(pod) for pod in every)
+        changed = [pod for pod in every if image_update.is_open(pod)]
+        for left in (image_update.patience(pod, self.observed.now) for pod in changed):
             if left > 0:
                 self.due = left if self.due is None else min(self.due, left)
         opened = bool(changed) and stage < Stage.SERVING and not self.late
@@ -291,13 +291,13 @@ class Seen:
         return {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
-        if any(podstate.is_draining(each) or self._retires(each) for each in every):
+        if any(podstate.is_draining(pod) or self._retires(pod) for pod in every):
             return Stage.GOING
         if not state.is_admitted:
             return Stage.WAITING
         if state.is_ready:
             return Stage.SERVING
-        since = max((_readiness_change(each) for each in live if not podstate.is_ready(each)), default=0.0)
+        since = max((_readiness_change(pod) for pod in live if not podstate.is_ready(pod)), default=0.0)
         left = since + DOUBT - self.observed.now
         if left <= 0:
             return Stage.STARTING
@@ -316,7 +316,7 @@ def describe_blocked(roles: Mapping[str, RoleState]) -> str:
     crossing = [
         name
         for name, state in roles.items()
-        if any((each.revision.size > 1) != (state.target.size > 1) for each in state.outdated.values())
+        if any((replica.revision.size > 1) != (state.target.size > 1) for replica in state.outdated.values())
     ]
     if not crossing:
         return ""
@@ -328,5 +328,7 @@ def describe_blocked(roles: Mapping[str, RoleState]) -> str:
 
 def _readiness_change(pod: core.Pod) -> float:
     """Time at which a pod's readiness changed last, in seconds since the epoch; 0 where it says nothing of it."""
-    told = (core.seconds(each.last_transition_time) for each in podstate.readiness(pod) if each is not None)
-    return max((each for each in told if each is not None), default=0.0)
+    times = (
+        core.seconds(condition.last_transition_time) for condition in podstate.readiness(pod) if condition is not None
+    )
+    return max((time for time in times if time is not None), default=0.0)

@@ -34,27 +34,30 @@ _NAMED = 3
 def find_unexplained(observed: Observed, in_force: Revision) -> dict[str, dict[str, int]]:
     """Find revisions, by role, that no record explains and that are not in force, with their number of replicas."""
     known = known_revisions(observed)
-    found: dict[str, dict[str, set[tuple[int, int]]]] = {}
+    by_role: dict[str, dict[str, set[tuple[int, int]]]] = {}
     for slot, pod in observed.current.items():
         revision = pod.metadata.label(names.LABEL_REVISION) or ""
         wanted = in_force.roles.get(slot.role)
         if wanted is not None and revision != wanted.hash and (slot.role, revision) not in known:
-            found.setdefault(slot.role, {}).setdefault(revision, set()).add((slot.unit, slot.replica))
-    return {role: {each: len(replicas) for each, replicas in told.items()} for role, told in sorted(found.items())}
+            by_role.setdefault(slot.role, {}).setdefault(revision, set()).add((slot.unit, slot.replica))
+    return {
+        role: {revision: len(replicas) for revision, replicas in revisions.items()}
+        for role, revisions in sorted(by_role.items())
+    }
 
 
-def describe_unexplained(found: dict[str, dict[str, int]]) -> str:
+def describe_unexplained(by_role: dict[str, dict[str, int]]) -> str:
     """Describe replicas of unexplained revisions; empty where there are none."""
-    told = [
+    texts = [
         f"{count} of {role} ({revision or 'without a revision'})"
-        for role, revisions in found.items()
+        for role, revisions in by_role.items()
         for revision, count in sorted(revisions.items())
     ]
-    if not told:
+    if not texts:
         return ""
-    rest = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+    rest = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
     return (
-        f"replicas of revisions without a record: {', '.join(told[:_NAMED])}{rest}; what they run is not known, and they "
+        f"replicas of revisions without a record: {', '.join(texts[:_NAMED])}{rest}; what they run is not known, and they "
         "are not rolled: delete their pods, one replica after another, to have them made anew"
     )
 
@@ -84,9 +87,9 @@ class Remake:
 
     def with_move(self, backend: Backend, deviations: Iterable[Iterable[Deviation]], move: Move | None) -> Remake:
         """The same where another unit is built next to one: what is left of a former one of its number goes first."""
-        found = _find_fixed(backend, deviations)
-        left = move is not None and move.to in _units_of(found)
-        return replace(self, unit=move.to if move is not None and left else None, fixed=frozenset(found))
+        fixed = _find_fixed(backend, deviations)
+        left = move is not None and move.to in _units_of(fixed)
+        return replace(self, unit=move.to if move is not None and left else None, fixed=frozenset(fixed))
 
     def outcome(self, move: Move | None, *, begins: bool) -> Outcome:
         """Objects to delete, Events, and remarks about units that wait.
@@ -105,9 +108,9 @@ class Remake:
 
     def _shared_notes(self) -> Iterator[Note]:
         """Events about shared objects where no unit goes with them."""
-        for each in self.objects if len(self.objects) == len(self.fixed) else ():
-            kind = each.type.partition(".")[0]
-            message = f"{kind} {each.name} is made anew: it cannot be changed in place"
+        for identity in self.objects if len(self.objects) == len(self.fixed) else ():
+            kind = identity.type.partition(".")[0]
+            message = f"{kind} {identity.name} is made anew: it cannot be changed in place"
             yield Note(f"{kind}Remade", message, "Remake")
 
     def _remarks(self, move: Move | None) -> Iterator[Remark]:
@@ -150,24 +153,24 @@ def find_remake(
         states: how far each replica has come.
         confirmed: units may be taken down before others serve.
     """
-    found = _find_fixed(backend, deviations)
-    units = _units_of(found)
+    fixed = _find_fixed(backend, deviations)
+    units = _units_of(fixed)
     shared = tuple(
         DeleteObject(*identity, owned.metadata.uid)
-        for identity, owned in found.items()
+        for identity, owned in fixed.items()
         if number(owned.metadata, names.LABEL_UNIT) is None and owned.metadata.deletion_timestamp is None
     )
-    remake = Remake(units=units, objects=shared, fixed=frozenset(found))
+    remake = Remake(units=units, objects=shared, fixed=frozenset(fixed))
     idle = [unit for unit in units if not _serves(scale, states.get(unit, {}))]
     if idle:
         return replace(remake, unit=idle[0])
     others = (states.get(unit, {}) for unit in layout.units if unit not in units)
-    if not units or not all(_runs(scale, each) for each in others):
+    if not units or not all(_runs(scale, other_unit) for other_unit in others):
         return remake
     if confirmed:
         return replace(remake, unit=units[0])
     # Groups of another unit are made after what all units share.
-    shares = any(number(owned.metadata, names.LABEL_UNIT) is None for owned in found.values())
+    shares = any(number(owned.metadata, names.LABEL_UNIT) is None for owned in fixed.values())
     return remake if shares else replace(remake, beside=units[0])
 
 
@@ -175,21 +178,23 @@ def _find_fixed(backend: Backend, deviations: Iterable[Iterable[Deviation]]) -> 
     # Services and budgets are applied in place, whatever the API server has added to them.
     groups = {kind.type for kind in backend.kinds()}
     return {
-        each.identity: each.stored
+        deviation.identity: deviation.stored
         for level in deviations
-        for each in level
-        if each.identity[0] in groups and each.stored is not None and backend.is_fixed(each.stored, each.wanted)
+        for deviation in level
+        if deviation.identity[0] in groups
+        and deviation.stored is not None
+        and backend.is_fixed(deviation.stored, deviation.wanted)
     }
 
 
-def _units_of(found: _Fixed) -> tuple[int, ...]:
-    units = {number(owned.metadata, names.LABEL_UNIT) for owned in found.values()}
+def _units_of(fixed: _Fixed) -> tuple[int, ...]:
+    units = {number(owned.metadata, names.LABEL_UNIT) for owned in fixed.values()}
     return tuple(sorted(unit for unit in units if unit is not None))
 
 
 def _serves(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
     """Tell whether something of a unit would be lost: its minimum, or a replica that is Ready."""
-    return _runs(scale, roles) or any(each.is_ready for replicas in roles.values() for each in replicas.values())
+    return _runs(scale, roles) or any(replica.is_ready for replicas in roles.values() for replica in replicas.values())
 
 
 def _runs(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:

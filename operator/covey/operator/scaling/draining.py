@@ -62,23 +62,26 @@ def drain(
         observed: the snapshot.
         claimed: replicas that give way to claims.
     """
-    longest = {place: each.claim.max_drain for place, each in claimed.items()}
-    found = _drain(spec, surplus, observed, longest)
-    if found.actions.drain and spec.compat.llmd is LlmdLabels.ALWAYS:
-        hidden = tuple(replace(each, withdrawn=(names.LABEL_LLMD_ROLE,)) for each in found.actions.drain)
-        found = replace(found, actions=replace(found.actions, drain=hidden))
+    longest = {place: claimed_replica.claim.max_drain for place, claimed_replica in claimed.items()}
+    outcome = _drain(spec, surplus, observed, longest)
+    if outcome.actions.drain and spec.compat.llmd is LlmdLabels.ALWAYS:
+        hidden = tuple(replace(drained, withdrawn=(names.LABEL_LLMD_ROLE,)) for drained in outcome.actions.drain)
+        outcome = replace(outcome, actions=replace(outcome.actions, drain=hidden))
     if not claimed:
-        return found
-    roots: dict[ReplicaKey | None, str] = {place: each.claim.uid for place, each in claimed.items()}
+        return outcome
+    roots: dict[ReplicaKey | None, str] = {
+        place: claimed_replica.claim.uid for place, claimed_replica in claimed.items()
+    }
     gone = (
-        Drain(each.pod, observed.now, observed.now)
-        for each in found.actions.delete_pods
-        if _is_to_be_marked(each.pod, roots)
+        Drain(deletion.pod, observed.now, observed.now)
+        for deletion in outcome.actions.delete_pods
+        if _is_to_be_marked(deletion.pod, roots)
     )
     marks = tuple(
-        replace(each, claimed_by=roots.get(podstate.replica_of(each.pod), "")) for each in (*found.actions.drain, *gone)
+        replace(drained, claimed_by=roots.get(podstate.replica_of(drained.pod), ""))
+        for drained in (*outcome.actions.drain, *gone)
     )
-    return replace(found, actions=replace(found.actions, drain=marks))
+    return replace(outcome, actions=replace(outcome.actions, drain=marks))
 
 
 def _drain(
@@ -139,8 +142,8 @@ def _serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
         place = slot[:3]
         runs[place] = runs.get(place, True) and pod is not None and (podstate.runs(pod) or _is_held(pod))
     for place, pod in gated:
-        found = core.condition(pod.status.conditions, names.GATE_SERVING)
-        status = found.status if found is not None else ""
+        condition = core.condition(pod.status.conditions, names.GATE_SERVING)
+        status = condition.status if condition is not None else ""
         if podstate.is_draining(pod) or pod.metadata.uid in marked:
             if status != "False":
                 yield Serve(pod, serving=False)
@@ -152,10 +155,10 @@ def _ask(items: _Items, seconds: float, now: float) -> _Answer:
     """Decide about one replica that is to go."""
     if not seconds or not _runs(items) or all(map(_is_idle, items)):
         return _Answer(delete=tuple(items))
-    since = [found for item in items if (found := podstate.draining_since(item.pod)) is not None]
+    since = [since_or_until for item in items if (since_or_until := podstate.draining_since(item.pod)) is not None]
     begun = min((now, *since))
     # Whoever owns the pods may write when they were marked, and a longer time to drain: what was promised holds.
-    promised = [found for item in items if (found := podstate.drain_deadline(item.pod)) is not None]
+    promised = [since_or_until for item in items if (since_or_until := podstate.drain_deadline(item.pod)) is not None]
     until = min((begun + seconds, *promised))
     if until <= now:
         return _Answer(delete=tuple(items))
@@ -165,8 +168,8 @@ def _ask(items: _Items, seconds: float, now: float) -> _Answer:
 
 def _after(role: str, order: Mapping[str, float], unit: Mapping[str, Mapping[int, _Items]]) -> Iterator[_Items]:
     """The replicas of the roles that come after one."""
-    found = list(order)
-    for name in found[found.index(role) + 1 :]:
+    following = list(order)
+    for name in following[following.index(role) + 1 :]:
         yield from unit.get(name, {}).values()
 
 
@@ -182,8 +185,8 @@ def _is_idle(item: DeletePod) -> bool:
     """Tell whether a pod says that nothing is under way, after labels and gate have said that it gets no more requests."""
     pod = item.pod
     gate = core.condition(pod.status.conditions, names.GATE_SERVING) if podstate.is_gated_by_us(pod) else None
-    said = not podstate.is_gated_by_us(pod) or (gate is not None and gate.status == "False")
-    hidden = podstate.is_draining(pod) and pod.metadata.label(names.LABEL_ENDPOINT) is None and said
+    is_heard = not podstate.is_gated_by_us(pod) or (gate is not None and gate.status == "False")
+    hidden = podstate.is_draining(pod) and pod.metadata.label(names.LABEL_ENDPOINT) is None and is_heard
     return hidden and pod.metadata.annotation(names.ANNOTATION_IN_FLIGHT) == "0"
 
 

@@ -71,23 +71,23 @@ def find_committed(
 ) -> Vector:
     """Find the vector in force: of the status, else of a RoleScaler nobody has written yet, else the numbers of today."""
     stored = observed.scalers.get(together_name(inference))
-    told = _numbers(stored.status.get("committed")) if stored is not None else {}
-    if stored is not None and not told and stored.metadata.generation <= 1:
-        told = _numbers(stored.spec.get("targets"))
+    numbers = _numbers(stored.status.get("committed")) if stored is not None else {}
+    if stored is not None and not numbers and stored.metadata.generation <= 1:
+        numbers = _numbers(stored.spec.get("targets"))
     rows = {str(row.get("name")): row for row in before.get("roles") or () if isinstance(row, Mapping)}
-    return {role.name: told.get(role.name, _seed(role, spec, states, rows)) for role in roles_of(spec)}
+    return {role.name: numbers.get(role.name, _seed(role, spec, states, rows)) for role in roles_of(spec)}
 
 
 def _seed(role: Role, spec: DisaggregatedInferenceSpec, states: States, rows: Mapping[str, Mapping[str, Any]]) -> int:
     """Replicas of today: as many as were wanted so far, or as the spec says if none runs."""
-    running = sum(each.live > 0 for unit in states.values() for each in unit.get(role.name, {}).values())
-    told = rows.get(role.name, {}).get("replicas")
-    wanted = told if running and isinstance(told, int) and told > 0 else running
+    running = sum(state.live > 0 for unit in states.values() for state in unit.get(role.name, {}).values())
+    stored_count = rows.get(role.name, {}).get("replicas")
+    wanted = stored_count if running and isinstance(stored_count, int) and stored_count > 0 else running
     return min(max(wanted, role.min_replicas * spec.replicas), MOST_PODS) if running else role.replicas * spec.replicas
 
 
-def _numbers(found: object) -> dict[str, int]:
-    return {str(k): v for k, v in found.items() if isinstance(v, int)} if isinstance(found, Mapping) else {}
+def _numbers(numbers: object) -> dict[str, int]:
+    return {str(k): v for k, v in numbers.items() if isinstance(v, int)} if isinstance(numbers, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,8 @@ def confine_claims(
             marked.add(slot[:3])
     excess = Counter(
         {
-            (unit, role): len(found) - scale.unit(unit)[role].replicas
-            for (unit, role), found in alive.items()
+            (unit, role): len(live_pods) - scale.unit(unit)[role].replicas
+            for (unit, role), live_pods in alive.items()
             if role in committed and unit in scale.shares
         }
     )
@@ -145,7 +145,7 @@ def confine_claims(
         else claim
         for claim in observed.claims
     )
-    return replace(observed, claims=tuple(each for each in claims if each.victims))
+    return replace(observed, claims=tuple(confined for confined in claims if confined.victims))
 
 
 def _confine(
@@ -159,7 +159,7 @@ def _confine(
     def place(victim: core.Victim) -> ReplicaKey:
         return victim.unit, victim.role, victim.replica or 0
 
-    for victim in sorted(claim.victims, key=lambda each: (place(each) not in marked, place(each))):
+    for victim in sorted(claim.victims, key=lambda victim: (place(victim) not in marked, place(victim))):
         of_role = place(victim)[:2]
         if place(victim)[2] not in alive.get(of_role, ()):
             yield victim  # it has gone, or ends
@@ -190,7 +190,7 @@ def judge_vector(
     # 2. It is in force.
     if targets == committed or stored is None:
         return _follow(owner.name, layout, observed, committed)
-    low = [(each, each.min_replicas * spec.replicas) for each in roles]
+    low = [(member, member.min_replicas * spec.replicas) for member in roles]
     short = [f"{role.name} {targets[role.name]} of {least}" for role, least in low if targets[role.name] < least]
     if short:
         return Exchange(committed, REASON_BELOW_MINIMUM, f"fewer than minReplicas times units: {', '.join(short)}")
@@ -228,8 +228,8 @@ def _follow(inference: str, layout: Layout, observed: Observed, committed: Vecto
     lacking = {slot[:3] for slot in wanted if (pod := observed.current.get(slot)) is None or not podstate.is_bound(pod)}
     if not left and not lacking:
         return Exchange(committed)
-    told = [f"{len(left)} still on their way out" if left else "", f"{len(lacking)} without a node" if lacking else ""]
-    message = f"in force; replicas: {', '.join(each for each in told if each)}"
+    texts = [f"{len(left)} still on their way out" if left else "", f"{len(lacking)} without a node" if lacking else ""]
+    message = f"in force; replicas: {', '.join(text for text in texts if text)}"
     held = {
         unit: question
         for unit, root in observed.find_roots(inference, layout.units)
@@ -273,9 +273,9 @@ def _ask(
     # All that is known of the attempt stands on the roots: a new one begins where a question has changed, or is old.
     prefix = f"{stored.metadata.uid[:13]}-{stored.metadata.generation}-"
     held = {unit: question for unit, root in roots.items() if (question := _question_of(root))}
-    same = {unit: each for unit, each in held.items() if each.asked.startswith(prefix) and unit in changed}
-    attempt = max((_attempt(each.asked) for each in same.values()), default=0)
-    if any(dict(each.roles) != changed[unit] for unit, each in same.items()):
+    same = {unit: group for unit, group in held.items() if group.asked.startswith(prefix) and unit in changed}
+    attempt = max((_attempt(group.asked) for group in same.values()), default=0)
+    if any(dict(group.roles) != changed[unit] for unit, group in same.items()):
         attempt += 1
     answers = {
         unit: answer
@@ -284,7 +284,7 @@ def _ask(
         if answer.asked == f"{prefix}{attempt}"
     }
     refused = {unit: answer for unit, answer in answers.items() if not answer.feasible}
-    left = [(core.seconds(each.observed_at) or observed.now) + RETRY - observed.now for each in refused.values()]
+    left = [(core.seconds(group.observed_at) or observed.now) + RETRY - observed.now for group in refused.values()]
     if refused and min(left) <= 0:
         attempt += 1
     seconds = int(max((role.drain_seconds or 0 for role in spec.roles), default=0)) + SLACK
@@ -336,12 +336,12 @@ def _put_scaler(owner: Owner, exchange: Exchange, observed: Observed) -> PutScal
     name = together_name(owner.name)
     stored, metadata = observed.scalers.get(name), owner.metadata(name, {})
     api = {"apiVersion": names.INFERENCE_API, "kind": ROLE_SCALERS.kind, "metadata": metadata}
-    told = _status(exchange, observed, stored)
+    status = _status(exchange, observed, stored)
     if stored is None:
-        return PutScaler(name, {**api, "spec": {"targets": dict(exchange.committed)}}, None, {}, told)
-    if stored.metadata.deletion_timestamp is not None or stored.status == told:
+        return PutScaler(name, {**api, "spec": {"targets": dict(exchange.committed)}}, None, {}, status)
+    if stored.metadata.deletion_timestamp is not None or stored.status == status:
         return None
-    return PutScaler(name, api, stored, {}, told)
+    return PutScaler(name, api, stored, {}, status)
 
 
 def _status(exchange: Exchange, observed: Observed, stored: RoleScaler | None) -> dict[str, Any]:

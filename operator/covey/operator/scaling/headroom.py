@@ -114,15 +114,15 @@ def _question(annotations: Mapping[str, str], now: float) -> tuple[str, float | 
 
 
 def _last(before: Mapping[str, Any]) -> Headroom:
-    told, rows = before.get(_FIELD), before.get("roles")
-    if not isinstance(told, Mapping):
+    recorded, rows = before.get(_FIELD), before.get("roles")
+    if not isinstance(recorded, Mapping):
         return Headroom()
-    found = {
+    counts = {
         str(row.get("name")): most
         for row in (rows if isinstance(rows, list) else ())
         if isinstance(row, Mapping) and isinstance(most := row.get(_ROW), int)
     }
-    return Headroom(told, found)
+    return Headroom(recorded, counts)
 
 
 def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
@@ -136,10 +136,10 @@ def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
 
 def _read_answer(answer: core.Headroom) -> Headroom:
     rows = answer.roles or ()
-    texts = [f"{each.name}: {each.message}" for each in rows if each.message]
-    texts += [f"{each.name}: there may be capacity for more" for each in rows if each.at_least]
-    told = {"asked": answer.asked, "observedAt": answer.observed_at, "message": "; ".join(texts)}
-    return Headroom(told, {each.name: each.replicas for each in rows if each.replicas is not None})
+    texts = [f"{row.name}: {row.message}" for row in rows if row.message]
+    texts += [f"{row.name}: there may be capacity for more" for row in rows if row.at_least]
+    written = {"asked": answer.asked, "observedAt": answer.observed_at, "message": "; ".join(texts)}
+    return Headroom(written, {row.name: row.replicas for row in rows if row.replicas is not None})
 
 
 __all__ = ["Headroom", "find_headroom"]

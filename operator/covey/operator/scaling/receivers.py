@@ -38,10 +38,10 @@ def find_withheld(
     """
     mine = {role.name for role in spec.roles if role.is_exchanged}
     budget = spec.scaling.budget if spec.scaling is not None else None
-    found = [item.slot for item in create]
-    if not found or not mine:
+    created = [item.slot for item in create]
+    if not created or not mine:
         return frozenset(), frozenset()
-    each = {role.name: _devices_of_pod(role) for role in spec.roles}
+    devices = {role.name: _devices_of_pod(role) for role in spec.roles}
     there: dict[int, Counter[str]] = {}
     total: Counter[str] = Counter()
     for slot, pods in observed.pods.items():
@@ -55,13 +55,13 @@ def find_withheld(
     wanted: dict[int, Counter[str]] = {}
     for slot in layout.slots():
         if slot.role in mine:
-            wanted.setdefault(slot.unit, Counter()).update(each[slot.role](slot.index))
+            wanted.setdefault(slot.unit, Counter()).update(devices[slot.role](slot.index))
     donors, over = set[Slot](), set[Slot]()
-    for place, slots in _by_replica(found).items():
+    for place, slots in _by_replica(created).items():
         unit, role = place[0], place[1]
         more: Counter[str] = Counter()
         for slot in slots:
-            more.update(each[role](slot.index))
+            more.update(devices[role](slot.index))
         # The claim of a donor ends only with it; a surge stands beside what it succeeds, and that is no donor.
         beside = there.setdefault(unit, Counter()) + more
         exchanges = not rolls or any(map(_is_donor, observed.in_unit(unit).values()))
@@ -81,18 +81,18 @@ def _is_donor(pod: core.Pod) -> bool:
 
 
 def _by_replica(slots: Iterable[Slot]) -> dict[ReplicaKey, list[Slot]]:
-    found: dict[ReplicaKey, list[Slot]] = {}
+    by_replica: dict[ReplicaKey, list[Slot]] = {}
     for slot in slots:
-        found.setdefault(slot[:3], []).append(slot)
-    return found
+        by_replica.setdefault(slot[:3], []).append(slot)
+    return by_replica
 
 
 def devices_of_replica(role: Role) -> Counter[str]:
     """The devices that all pods of one replica ask for, by resource."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for index in range(role.size):
-        found.update(_devices_of_pod(role)(index))
-    return found
+        counts.update(_devices_of_pod(role)(index))
+    return counts
 
 
 def _devices_of_pod(role: Role) -> Callable[[int], Counter[str]]:
@@ -104,8 +104,8 @@ def _devices_of_pod(role: Role) -> Callable[[int], Counter[str]]:
 def _devices_of_template(template: dict[str, Any]) -> Counter[str]:
     """Count the devices of a pod of a template."""
     spec = {key: template[key] for key in ("containers", "initContainers") if key in template}
-    for key, found in spec.items():
-        spec[key] = [{name: each[name] for name in _READ if each.get(name)} for each in found]
+    for key, entries in spec.items():
+        spec[key] = [{name: entry[name] for name in _READ if entry.get(name)} for entry in entries]
     return _devices(core.Pod(core.Meta(name=""), msgspec.convert(spec, core.PodSpec)))
 
 

@@ -49,7 +49,7 @@ def minimum_met(shortages: Iterable[Shortage], served: Collection[int], wanted: 
         wanted: how many units there shall be.
         units: how many there are.
     """
-    short = sorted(shortages, key=lambda each: (each.unit not in served, each.unit))
+    short = sorted(shortages, key=lambda shortage: (shortage.unit not in served, shortage.unit))
     missing = max(wanted - units, 0)
     if not short and not missing:
         return "True", REASON_MINIMUM_MET, f"{wanted}/{wanted} units are assigned nodes for their minimum"
@@ -73,31 +73,31 @@ REASON_COMPLETE: Final = "Complete"
 _FIRST: Final = (names.ADMITTED, names.AVAILABLE)
 
 
-def find_ready(found: Mapping[str, Finding], *, lives: bool) -> Finding:
+def find_ready(findings: Mapping[str, Finding], *, lives: bool) -> Finding:
     """Compute the condition ``Ready``.
 
     Args:
-        found: the other conditions, by type.
+        findings: the other conditions, by type.
         lives: there are pods that nobody has deleted; it only matters where none are wanted.
     """
-    if names.STALLED in found:
-        return "False", *found[names.STALLED][1:]
-    status, reason, message = found[names.PROGRESSING]
+    if names.STALLED in findings:
+        return "False", *findings[names.STALLED][1:]
+    status, reason, message = findings[names.PROGRESSING]
     if (status, reason) == ("True", REASON_COMPLETE):
         return "True", names.READY, message
     if reason == names.REASON_SUSPENDED:
         return ("False", reason, "suspended: its pods are going") if lives else ("True", reason, message)
-    worse = next((found[kind] for kind in _FIRST if found[kind][0] != "True"), None)
+    worse = next((findings[kind] for kind in _FIRST if findings[kind][0] != "True"), None)
     return "False", *(worse[1:] if worse is not None else (reason, message))
 
 
-def find_stalled(told: Iterable[tuple[str, str]]) -> Finding | None:
+def find_stalled(wrong: Iterable[tuple[str, str]]) -> Finding | None:
     """Compute the condition ``Stalled``; None where it does not hold.
 
     Args:
-        told: reasons and messages of all that is not as it should be, the gravest first.
+        wrong: reasons and messages of all that is not as it should be, the gravest first.
     """
-    return next((("True", reason, message) for reason, message in told if needs_person(reason)), None)
+    return next((("True", reason, message) for reason, message in wrong if needs_person(reason)), None)
 
 
 #: The words of kubectl's column STATUS where all is well, where no unit is wanted, where a unit that served is below its minimum or something else is
@@ -113,10 +113,10 @@ _COMING: Final = frozenset({"NotBound", REASON_NOT_READY, REASON_START_HELD})
 
 def summarize(conditions: Sequence[Mapping[str, Any]], units: Sequence[Unit]) -> tuple[str, str]:
     """Choose the word of STATUS, and the sentence that says why it is not another; empty where all is well."""
-    found = {condition["type"]: condition for condition in conditions}
-    ready, degraded = found[names.READY], found[names.DEGRADED]
-    if names.STALLED in found:
-        return found[names.STALLED]["reason"], found[names.STALLED]["message"]
+    by_type = {condition["type"]: condition for condition in conditions}
+    ready, degraded = by_type[names.READY], by_type[names.DEGRADED]
+    if names.STALLED in by_type:
+        return by_type[names.STALLED]["reason"], by_type[names.STALLED]["message"]
     if degraded["status"] == "True":
         return STATUS_DEGRADED, degraded["message"].removeprefix(_HAS_SERVED)
     reason, message = ready["reason"], ready["message"]
@@ -177,15 +177,15 @@ class Situation:
 
 def find_conditions(situation: Situation) -> list[dict[str, Any]]:
     """The conditions, without their times."""
-    found = dict(_conditions(situation))
+    findings = dict(_conditions(situation))
     stalled = find_stalled(_obstacles(situation))
     if stalled is not None:
-        found[names.STALLED] = stalled
-    found = {names.READY: find_ready(found, lives=situation.lives), **found}
+        findings[names.STALLED] = stalled
+    findings = {names.READY: find_ready(findings, lives=situation.lives), **findings}
     return [
         # What others say may be longer than a condition can be, and would keep the whole status from being written.
         {"type": kind, "status": status, "reason": reason, "message": message[:_LONGEST]}
-        for kind, (status, reason, message) in found.items()
+        for kind, (status, reason, message) in findings.items()
     ]
 
 
@@ -208,15 +208,15 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
     yield names.DEGRADED, _degraded_finding(situation)
     if situation.inference.spec.rollout and situation.inference.spec.rollout.paused:
         yield names.PAUSED, ("True", REASON_PAUSED, "nothing is replaced until spec.rollout.paused is false")
-    found = [unit.topology for unit in situation.units if unit.topology is not None]
-    if found:
-        yield names.TOPOLOGY_SATISFIED, _topology(found)
+    satisfied = [unit.topology for unit in situation.units if unit.topology is not None]
+    if satisfied:
+        yield names.TOPOLOGY_SATISFIED, _topology(satisfied)
     if situation.verdict.kept_levels:
         yield names.REMAKE_PENDING, ("True", names.REASON_TOPOLOGY_CHANGED, _kept_levels(situation.verdict))
     if situation.verdict.is_kept_up and (unkept := unkept_constraints(situation.inference.spec)):
         yield names.CONSTRAINTS_UNKEPT, ("True", names.REASON_UNSUPPORTED, "; ".join(unkept))
-    told = {remark.type: remark for remark in reversed(situation.plan.remarks) if remark.type != names.DEGRADED}
-    for remark in told.values():
+    by_type = {remark.type: remark for remark in reversed(situation.plan.remarks) if remark.type != names.DEGRADED}
+    for remark in by_type.values():
         yield remark.type, ("True" if remark.holds else "False", remark.reason, remark.message)
 
 
@@ -279,10 +279,10 @@ def _all_admitted(units: Sequence[Unit], spec: DisaggregatedInferenceSpec) -> Fi
     if not any(asks_for_devices(template.get("spec") or {}) for template in templates):
         what += "; none of its pods asks for a device, such as nvidia.com/gpu in resources.limits"
     report = units[0].report
-    said = report.admitted if report is not None else None
-    if said is None or said.status != "True" or said.reason in {"", names.REASON_ADMITTED}:
+    admitted = report.admitted if report is not None else None
+    if admitted is None or admitted.status != "True" or admitted.reason in {"", names.REASON_ADMITTED}:
         return "True", names.REASON_ADMITTED, what
-    return "True", said.reason, f"{what}; {said.message}"
+    return "True", admitted.reason, f"{what}; {admitted.message}"
 
 
 def _count_finding(situation: Situation, attribute: str, reason: str, text: str) -> Finding:
@@ -307,7 +307,7 @@ def _minimum_met(situation: Situation) -> Finding:
     # One that is to take the place of another counts when it does: until then the other serves.
     numbers = {unit.number for unit in situation.units}
     return minimum_met(
-        [each for each in situation.plan.loss.shortages.values() if each.unit in numbers],
+        [shortage for shortage in situation.plan.loss.shortages.values() if shortage.unit in numbers],
         situation.served,
         situation.inference.spec.replicas,
         len(situation.units),
@@ -401,7 +401,7 @@ def _degraded_finding(situation: Situation) -> Finding:
     return "False", "AsExpected", "no unit that has served is below its minimum"
 
 
-def _topology(found: Sequence[core.Condition]) -> Finding:
-    failed = next((condition for condition in found if condition.status != "True"), None)
-    chosen = failed or found[0]
+def _topology(satisfied: Sequence[core.Condition]) -> Finding:
+    failed = next((condition for condition in satisfied if condition.status != "True"), None)
+    chosen = failed or satisfied[0]
     return "True" if failed is None else "False", chosen.reason or "Unknown", chosen.message

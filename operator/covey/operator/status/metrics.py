@@ -54,7 +54,7 @@ class Departures:
         )
         self._claimed = plan.victims.places
         self._given_up = {item.pod.metadata.uid for item in plan.loss.delete}
-        self._steps = {unit: found.step for unit, found in plan.loss.announced.items()}
+        self._steps = {unit: escalation.step for unit, escalation in plan.loss.announced.items()}
 
     def count_deletion(self, item: DeletePod) -> None:
         """Count a deletion that the API server has accepted."""
@@ -181,16 +181,23 @@ class WorkloadGauges(Collector):
             wanted: units that there shall be.
             avoided: nodes that its new pods keep off.
         """
-        conditions = {each["type"]: _TRUTH.get(each["status"], -1.0) for each in status["conditions"]}
+        conditions = {condition["type"]: _TRUTH.get(condition["status"], -1.0) for condition in status["conditions"]}
         admitted, ready = sum(unit.is_admitted for unit in units), sum(unit.is_available for unit in units)
         row = _Row(
-            {each["name"]: tuple(map(each.get, metrics.WORKLOAD_ROLES)) for each in status.get("roles", ())},
+            {role["name"]: tuple(map(role.get, metrics.WORKLOAD_ROLES)) for role in status.get("roles", ())},
             (wanted, admitted, ready),
             {kind: conditions[kind] for kind in CONDITIONS if kind in conditions},
             _reason(status["conditions"]),
             _gate(status),
             avoided,
-            next((each.get("reason", "") for each in status["conditions"] if each["type"] == names.CAPACITY_ASKED), ""),
+            next(
+                (
+                    condition.get("reason", "")
+                    for condition in status["conditions"]
+                    if condition["type"] == names.CAPACITY_ASKED
+                ),
+                "",
+            ),
         )
         self._count(self._rows.get(key), -1)
         self._rows[key] = row
@@ -237,17 +244,17 @@ def _by_rank(rows: Sequence[tuple[Key, _Row]]) -> list[tuple[Key, _Row]]:
     """Order resources by trouble, then by turns of their namespaces, then by the time they have been known."""
     turns: Counter[tuple[str, bool]] = Counter()
     ranked: list[tuple[bool, int, tuple[Key, _Row]]] = []
-    for each in rows:
-        (namespace, _), row = each
+    for entry in rows:
+        (namespace, _), row = entry
         healthy = not row.reason and all(row.conditions.get(kind) != 1.0 for kind in BAD)
-        ranked.append((healthy, turns[namespace, healthy], each))
+        ranked.append((healthy, turns[namespace, healthy], entry))
         turns[namespace, healthy] += 1
-    return [each for *_, each in sorted(ranked, key=lambda rank: rank[:2])]
+    return [entry for *_, entry in sorted(ranked, key=lambda rank: rank[:2])]
 
 
 def _reason(conditions: Sequence[Mapping[str, Any]]) -> str:
     """Reason for which a resource is not Ready, empty where it is; ``Other`` for a word that is not Covey's."""
-    ready = next((each for each in conditions if each["type"] == names.READY), None)
+    ready = next((condition for condition in conditions if condition["type"] == names.READY), None)
     if ready is None or ready["status"] == "True":
         return ""
     return ready["reason"] if ready["reason"] in REASONS else OTHER
@@ -266,8 +273,8 @@ class _Families:
     """The metrics of one scrape."""
 
     def __init__(self) -> None:
-        self.roles = [each.gauges() for each in metrics.WORKLOAD_ROLES.values()]
-        self.units = [each.gauges() for each in metrics.WORKLOAD_UNITS]
+        self.roles = [family.gauges() for family in metrics.WORKLOAD_ROLES.values()]
+        self.units = [family.gauges() for family in metrics.WORKLOAD_UNITS]
         self.conditions = metrics.WORKLOAD_CONDITION.gauges()
         self.true = metrics.WORKLOADS.gauges()
         self.unready = metrics.WORKLOADS_UNREADY.gauges()

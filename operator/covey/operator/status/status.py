@@ -143,12 +143,12 @@ def compute(
     known = find_served((unit.number for unit in units), before)
     served = frozenset(unit.number for unit in units if unit.is_available or unit.number in known)
     served -= plan.loss.anew
-    found = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
+    findings = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
     roles = _roles(verdict, observed, plan)
     progress = plan.rolling.progress if plan.rolling is not None else None
     return DisaggregatedInferenceStatus(
         observed_generation=inference.metadata.generation,
-        conditions=_conditions(found, before, inference.metadata.generation, now),
+        conditions=_conditions(findings, before, inference.metadata.generation, now),
         units=_existing(verdict, observed),
         ready_units=sum(unit.is_available for unit in units),
         roles=roles,
@@ -156,19 +156,19 @@ def compute(
         complete_revision=plan.complete or None,
         unit_statuses=_list_units(units, served, plan),
         headroom=Headroom.model_validate(plan.headroom.told) if plan.headroom.told else None,
-        summary=_summary(roles, units, found, Scale.of(inference.spec).units),
+        summary=_summary(roles, units, findings, Scale.of(inference.spec).units),
         selector=f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
     ).as_written()
 
 
 def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
     """The status of a resource that cannot be read: it says so, and keeps what nothing else remembers."""
-    told = {"reason": problem.reason, "message": problem.message}
+    words = {"reason": problem.reason, "message": problem.message}
     states = {names.READY: "False", names.ADMITTED: "False", names.PROGRESSING: "False", names.STALLED: "True"}
-    found = [{"type": kind, "status": state, **told} for kind, state in states.items()]
+    statuses = [{"type": kind, "status": state, **words} for kind, state in states.items()]
     return DisaggregatedInferenceStatus(
         observed_generation=generation,
-        conditions=_conditions(found, before, generation, now),
+        conditions=_conditions(statuses, before, generation, now),
         complete_revision=read_complete(before) or None,
         summary=Summary(status=problem.reason, message=shorten(problem.message), reason=problem.message),
     ).as_written()
@@ -177,17 +177,19 @@ def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now
 def of_deleted(pods: int, before: Mapping[str, Any], generation: int, now: str) -> Status:
     """The status of a resource that is being deleted: of its pods, which go in no order, it only has how many are left."""
     left = {0: "", 1: ": 1 pod is left"}.get(pods, f": {pods} pods are left")
-    told = {"status": "False", "reason": names.REASON_DELETING, "message": f"it is being deleted{left}"}
+    words = {"status": "False", "reason": names.REASON_DELETING, "message": f"it is being deleted{left}"}
     kinds = (names.READY, names.ADMITTED, names.SCHEDULED, names.AVAILABLE, names.PROGRESSING)
     return DisaggregatedInferenceStatus(
         observed_generation=generation,
-        conditions=_conditions([{"type": kind, **told} for kind in kinds], before, generation, now),
-        summary=Summary(status=told["reason"], message=told["message"], reason=told["message"]),
+        conditions=_conditions([{"type": kind, **words} for kind in kinds], before, generation, now),
+        summary=Summary(status=words["reason"], message=words["message"], reason=words["message"]),
     ).as_written()
 
 
-def _conditions(found: Sequence[Status], before: Mapping[str, Any], generation: int, now: str) -> tuple[Condition, ...]:
-    return tuple(map(Condition.model_validate, core.stamp_conditions(found, before, generation, now)))
+def _conditions(
+    statuses: Sequence[Status], before: Mapping[str, Any], generation: int, now: str
+) -> tuple[Condition, ...]:
+    return tuple(map(Condition.model_validate, core.stamp_conditions(statuses, before, generation, now)))
 
 
 def _existing(verdict: AcceptedSpec, observed: Observed) -> int:
@@ -247,7 +249,7 @@ def _marks(observed: Observed) -> dict[ReplicaKey, tuple[frozenset[str], int]]:
         replica = slot[:3]
         revisions.setdefault(replica, set()).add(pod.metadata.label(names.LABEL_REVISION) or "")
         restarts[replica] = max(restarts.get(replica, 0), podstate.restarts(pod))
-    return {replica: (frozenset(found), restarts[replica]) for replica, found in revisions.items()}
+    return {replica: (frozenset(labels), restarts[replica]) for replica, labels in revisions.items()}
 
 
 def _lives(observed: Observed) -> bool:

@@ -71,7 +71,7 @@ def describe_units(
     """Describe every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
     scale = plan.layout.scale or Scale.of(inference.spec)
     arriving = plan.rolling.arriving if plan.rolling is not None else None
-    for number in (each for each in plan.layout.units if each != arriving):
+    for number in (unit for unit in plan.layout.units if unit != arriving):
         report = backend.read_back(inference.metadata.name, number, observed.of_unit(number)) if backend else None
         # The scheduler has not been asked about a unit that the operator keeps.
         kept = plan.release.waits.get(number)
@@ -135,8 +135,8 @@ def _progress(
             sum(state.is_admitted for state in states.get(name, {}).values()) < count.replicas
             for name, count in roles.items()
         )
-        told = f": {found}" if waits and (found := why()) else ""
-        return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}{told}"
+        detail = f": {reason}" if waits and (reason := why()) else ""
+        return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}{detail}"
     return Phase.READY, "Ready", "every replica is Ready"
 
 
@@ -159,7 +159,9 @@ def find_trouble(pods: Iterable[core.Pod]) -> core.Trouble | None:
 def _why_surplus_waits(unit: int, report: UnitReport | None, observed: Observed, plan: Plan) -> str:
     """Say why replicas beyond the minimum have no nodes, in the words of quotas, kube-scheduler or the planner."""
     if any(place[0] == unit for place in plan.fitting.unfit):
-        return "; ".join(each.message for each in plan.fitting.outcome.remarks if each.type == names.QUOTA_LIMITED)
+        return "; ".join(
+            remark.message for remark in plan.fitting.outcome.remarks if remark.type == names.QUOTA_LIMITED
+        )
     return describe_refusal(observed.in_unit(unit).values(), report.surplus if report is not None else "")
 
 

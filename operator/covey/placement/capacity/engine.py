@@ -103,11 +103,11 @@ class Engine:
             known = tables.get(scope.path)
             if known is None or known[0] != scope.version:
                 known = tables[scope.path] = (scope.version, self._final(scope, NO_VIEW))
-            found = known[1]
-            if found.alike not in seen:
-                seen.add(found.alike)
-                spend(found.work)
-            yield scope, found.table
+            offered = known[1]
+            if offered.alike not in seen:
+                seen.add(offered.alike)
+                spend(offered.work)
+            yield scope, offered.table
 
     def final(self, scope: DomainNode, view: View, seen: set[int | None]) -> Table | None:
         """Compute what a candidate domain holds, in whole replicas by class; None when a mandatory part does not fit.
@@ -118,14 +118,14 @@ class Engine:
             SearchLimit: the look's budget is used up.
         """
         if scope.path in view.touched or view.anchored:
-            found = self._final(scope, view)
+            final = self._final(scope, view)
         else:
             known = self._tables.get(scope.path)
             if known is None or known[0] != scope.version:
                 known = self._tables[scope.path] = (scope.version, self._final(scope, view))
-            found = known[1]
-        self._pay(found.work, found.alike, seen)
-        return found.table
+            final = known[1]
+        self._pay(final.work, final.alike, seen)
+        return final.table
 
     def _final(self, scope: DomainNode, view: View) -> Whole:
         counted = self.count(scope, view)
@@ -134,14 +134,14 @@ class Engine:
             total = self._keep_anchored(total, scope, view, self.frames[scope.depth + 1])
         if total is None or not total.tables:
             return Whole(None, counted.alike, counted.work)
-        found = self._finals.get(total.number)
-        if found is None:
+        final = self._finals.get(total.number)
+        if final is None:
             frame, own, table = self.frames[scope.depth], Budget(self.budget.limit), None
             for each in total.tables.values():
                 whole = self._count(each, scope.depth, own)
                 table = whole if table is None else frame.tables.union(table, whole)
-            found = self._finals[total.number] = (table or frame.tables.zero, own.spent)
-        return Whole(found[0], counted.alike, counted.work + found[1])
+            final = self._finals[total.number] = (table or frame.tables.zero, own.spent)
+        return Whole(final[0], counted.alike, counted.work + final[1])
 
     def _pay(self, work: int, alike: int | None, seen: set[int | None]) -> None:
         if alike is None or alike not in seen:
@@ -178,12 +178,12 @@ class Engine:
                 known = self._totals[domain.path] = (domain.version, self._sum(domain, NO_VIEW, 0))
             return known[1]
         if domain.path not in view.totals:
-            found = self._sum(domain, view, off)
+            summed = self._sum(domain, view, off)
             demand = view.mandatory.get(domain.path)
-            total = found.total
+            total = summed.total
             if total is not None and demand is not None:
                 total = self._minus(total, domain.depth + 1, demand)
-            view.totals[domain.path] = Counted(total, None, found.work)
+            view.totals[domain.path] = Counted(total, None, summed.work)
         return view.totals[domain.path]
 
     def offers_below(self, domain: DomainNode, view: View) -> list[tuple[DomainNode | NodeState, Entry]]:
@@ -196,7 +196,7 @@ class Engine:
             return [(child, entry) for child, entry in offers if entry is not None]
         off = view.off(domain.path)
         offered = self._all_offered(domain, view, off)
-        return [(node, each.entry) for node, each in zip(domain.nodes.values(), offered, strict=True)]
+        return [(node, pair.entry) for node, pair in zip(domain.nodes.values(), offered, strict=True)]
 
     def paid(self, place: DomainNode | NodeState, view: View, off: int = 0) -> tuple[Hashable, int]:
         """Return a key that equal places share (or None), and the work of computing what the place offers."""
@@ -229,7 +229,7 @@ class Engine:
 
     def _steps_of(self, domain: DomainNode, view: View, off: int) -> Steps:
         demand = view.mandatory.get(domain.path)
-        found: list[tuple[int, Entry]] = []
+        raised: list[tuple[int, Entry]] = []
         for number, unlimited in self._broken_into(domain, view, off):
             reached = self._keep_limits(unlimited, domain, view, Budget(_ENOUGH))
             total = reached if demand is None else self._minus(reached, domain.depth + 1, demand)
@@ -238,12 +238,12 @@ class Engine:
             entry, _ = self._step(total, domain.depth, real=domain.real)
             if view.anchored:
                 entry = self._keep_anchored(entry, domain, view, self.frames[domain.depth])
-            if not found or entry.number != found[-1][1].number:
-                found.append((number, entry))
-        key = (domain.depth, tuple((number, entry.number) for number, entry in found))
+            if not raised or entry.number != raised[-1][1].number:
+                raised.append((number, entry))
+        key = (domain.depth, tuple((number, entry.number) for number, entry in raised))
         steps = self._different.get(key)
         if steps is None:
-            steps = self._different[key] = Steps(tuple(found), len(self._different))
+            steps = self._different[key] = Steps(tuple(raised), len(self._different))
         return steps
 
     def _broken_into(self, domain: DomainNode, view: View, off: int) -> tuple[tuple[int, Entry], ...]:
@@ -258,19 +258,19 @@ class Engine:
                 parts[node.in_use == 0].append(entry.number)
         used, whole = map(Counter, parts)
         key = (frozenset(used.items()), frozenset(whole.items()))
-        found = self._broken.get(key)
-        if found is None:
+        growth = self._broken.get(key)
+        if growth is None:
             total = frame.total([entries[n] for n in (used + whole).elements()], Budget(_ENOUGH))
             try:
                 own = Budget(_BROKEN_WORK)
                 start = frame.total([entries[n] for n in used.elements()], own)
                 kinds = sorted(((entries[n], count) for n, count in whole.items()), key=lambda kind: kind[0].digest)
-                found = frame.growing(start, kinds, min(whole.total(), self._most_pods), own)
-                found = (*found, (whole.total(), total)) if whole else found
+                growth = frame.growing(start, kinds, min(whole.total(), self._most_pods), own)
+                growth = (*growth, (whole.total(), total)) if whole else growth
             except SearchLimit:
-                found = ((0, total),)
-            self._broken[key] = found
-        return found
+                growth = ((0, total),)
+            self._broken[key] = growth
+        return growth
 
     def takes(self, depth: int) -> Any:
         """Return, in row j, what one of dimension j of a depth takes of the dimensions one deeper."""
@@ -318,12 +318,12 @@ class Engine:
 
     def _step(self, total: Entry, depth: int, *, real: bool) -> tuple[Entry, int]:
         key = (depth, total.number, real)
-        found = self._steps.get(key)
-        if found is None:
+        steps = self._steps.get(key)
+        if steps is None:
             own = Budget(self.budget.limit)
             entry = self._count_entry(total, depth, own, real=real)
-            found = self._steps[key] = (entry, own.spent)
-        return found
+            steps = self._steps[key] = (entry, own.spent)
+        return steps
 
     def _count_entry(self, total: Entry, depth: int, budget: Budget, *, real: bool) -> Entry:
         structure, frame = self.structure, self.frames[depth]
@@ -403,6 +403,6 @@ def engine_for(inventory: Inventory, structure: Structure) -> Engine:
     if engine is None or engine.size > _REMEMBERED:
         engine = Engine(structure, inventory)
     engines[structure] = engine
-    while len(engines) > _ENGINES or (len(engines) > 1 and sum(each.size for each in engines.values()) > _REMEMBERED):
+    while len(engines) > _ENGINES or (len(engines) > 1 and sum(other.size for other in engines.values()) > _REMEMBERED):
         engines.popitem(last=False)
     return engine

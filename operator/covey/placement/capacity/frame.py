@@ -89,17 +89,17 @@ class NodeTables:
             usable = known[2]
         else:
             usable = sum(bit for bit, s in zip(self._bits, self._shapes, strict=True) if node.static_cause(s) is None)
-        found = self._offer(node, usable & ~off, budget)
+        offered = self._offer(node, usable & ~off, budget)
         if not off:
-            self._known[name] = (node.version, node.facts, usable, found)
-        return found
+            self._known[name] = (node.version, node.facts, usable, offered)
+        return offered
 
     def offers(self, nodes: Mapping[str, NodeState], budget: Budget) -> Iterator[Offered]:
         """Yield what each of these nodes (by name) offers with no stream switched off: as `offer`, in less time."""
         known = self._known
         for name, node in nodes.items():
-            each = known.get(name)
-            yield each[3] if each is not None and each[0] == node.version else self.offer(node, 0, budget)
+            last = known.get(name)
+            yield last[3] if last is not None and last[0] == node.version else self.offer(node, 0, budget)
 
     def _offer(self, node: NodeState, usable: int, budget: Budget) -> Offered:
         if not usable:
@@ -110,12 +110,12 @@ class NodeTables:
                     usable &= ~bit
         have = node.free.get
         key = (tuple([min(max(have(name, 0), 0), most) for name, most in self._asked]), usable)
-        found = self._by_key.get(key)
-        if found is None:
+        offered = self._by_key.get(key)
+        if offered is None:
             own = Budget(budget.limit)
             entry = self._frame.entry({0: self._table(*key, own)})
-            found = self._by_key[key] = Offered(entry, len(self._by_key), own.spent)
-        return found
+            offered = self._by_key[key] = Offered(entry, len(self._by_key), own.spent)
+        return offered
 
     def _table(self, free: tuple[int, ...], usable: int, budget: Budget) -> Table:
         alone = [
@@ -195,20 +195,20 @@ class Frame:
     def entry(self, tables: dict[int, Table]) -> Entry:
         """Return the entry of these tables, the same object for equal tables."""
         key = tuple(sorted((mask, table.number) for mask, table in tables.items()))
-        found = self._entries.get(key)
-        if found is None:
-            found = self._entries[key] = Entry(tables, len(self._entries))
-        return found
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = Entry(tables, len(self._entries))
+        return entry
 
     def total(self, children: Sequence[Entry], budget: Budget) -> Entry:
         """Compute what the children hold together; their order does not matter."""
         counts = Counter([child.number for child in children])
         counts.pop(self.zero.number, None)
         key = frozenset(counts.items())
-        found = self._totals.get(key)
-        if found is not None:
-            budget.spend(found[1])
-            return found[0]
+        known = self._totals.get(key)
+        if known is not None:
+            budget.spend(known[1])
+            return known[0]
         before = budget.spent
         by_number = {child.number: child for child in children}
         different = sorted((by_number[number] for number in counts), key=lambda entry: entry.digest)
@@ -284,10 +284,10 @@ class Frame:
         if other is self.zero:
             return one
         key = (one.number, other.number) if one.number <= other.number else (other.number, one.number)
-        found = self._sums.get(key)
-        if found is not None:
-            budget.spend(found[1])
-            return found[0]
+        known = self._sums.get(key)
+        if known is not None:
+            budget.spend(known[1])
+            return known[0]
         before = budget.spent
         pairs = len(one.tables) * len(other.tables)
         if pairs > _FEW_PAIRS:

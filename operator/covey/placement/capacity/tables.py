@@ -147,10 +147,10 @@ class Tables:
         if one is self.zero:
             return other
         key = (one.number, other.number)
-        found = self._sums.get(key)
-        if found is not None:
-            budget.spend(found[1])
-            return found[0]
+        known = self._sums.get(key)
+        if known is not None:
+            budget.spend(known[1])
+            return known[0]
         before = budget.spent
         table = self.intern(_add(one, other, self.caps, budget))
         self._sums[key] = (table, budget.spent - before)
@@ -161,10 +161,10 @@ class Tables:
         if one is other:
             return one
         key = (min(one.number, other.number), max(one.number, other.number))
-        found = self._unions.get(key)
-        if found is None:
-            found = self._unions[key] = self.intern(_union(one.values, other.values))
-        return found
+        union = self._unions.get(key)
+        if union is None:
+            union = self._unions[key] = self.intern(_union(one.values, other.values))
+        return union
 
     def without(self, table: Table, dimensions: Iterable[int]) -> Table:
         """Return the part of a table in which these dimensions are zero."""

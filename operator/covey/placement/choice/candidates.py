@@ -164,16 +164,16 @@ def fill_singles(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vec
     return counts
 
 
-def nearest(counts: Vector, found: Callable[[Vector], bool]) -> Vector | None:
+def nearest(counts: Vector, has_plan: Callable[[Vector], bool]) -> Vector | None:
     """Cut all counts by the least number with which a way is found; None when nothing is left."""
     low, high, cut = 0, max(counts, default=0), 0
-    while cut < high and not found(tuple(max(n - cut, 0) for n in counts)):
+    while cut < high and not has_plan(tuple(max(n - cut, 0) for n in counts)):
         low, cut = cut + 1, min(2 * cut + 1, high)
     if cut == high:
         return None
     while low < cut:
         middle = (low + cut) // 2
-        low, cut = (low, middle) if found(tuple(max(n - middle, 0) for n in counts)) else (middle + 1, cut)
+        low, cut = (low, middle) if has_plan(tuple(max(n - middle, 0) for n in counts)) else (middle + 1, cut)
     return tuple(max(n - cut, 0) for n in counts)
 
 
@@ -183,11 +183,11 @@ def _fill(role: Growth, count: int) -> Fraction:
 
 def _level(roles: Sequence[Growth], growing: Sequence[int], counts: Vector, fill: Fraction) -> Vector:
     """Return the counts when growing roles are filled up to ``fill``, or as far as they go."""
-    found = list(counts)
+    raised = list(counts)
     for i in growing:
         wanted = ceil(fill * max(roles[i].desired, 1)) - roles[i].admitted
-        found[i] = max(counts[i], min(wanted, len(roles[i].kinds)))
-    return tuple(found)
+        raised[i] = max(counts[i], min(wanted, len(roles[i].kinds)))
+    return tuple(raised)
 
 
 def _largest(levels: Sequence[Vector], fits: Callable[[Vector], bool]) -> int:
@@ -280,8 +280,8 @@ class Solution:
     def candidates(self) -> Sequence[DomainNode]:
         """The candidate domains, in no order that matters."""
         if self.problem.anchor is not None:
-            found = self.engine.tree.by_path.get(self.problem.anchor)
-            return [found] if found is not None else []
+            domain = self.engine.tree.by_path.get(self.problem.anchor)
+            return [domain] if domain is not None else []
         return self.engine.candidates()
 
     def feasible(self) -> bool:
@@ -364,13 +364,13 @@ class Solution:
     def choose(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
         """Return the minimum and that many further replicas of each role."""
         left = list(counts)
-        found = []
+        kept = []
         for demand in demands:
             if not demand.minimum:
                 left[demand.role] -= 1
             if demand.minimum or left[demand.role] >= 0:
-                found.append(demand)
-        return found
+                kept.append(demand)
+        return kept
 
     def target(self, chosen: Sequence[Demand]) -> Vector:
         """Count these demands by class, in the order of the candidates' tables."""

@@ -76,11 +76,11 @@ def _preferences(gang: Gang, topology: Topology, where: _Where, followers: set[i
             members = [i for i, role in enumerate(gang.roles) if role.name in rule.roles]
             yield _preference(f"proximity/{index}", topology, rule.level, [where.of_minimum(members)])
     numbers = {role.name: i for i, role in enumerate(gang.roles)}
-    for each in gang.rules:
-        if each.preferred is not None:
-            own = {(numbers[name], replica) for name, replica in each.members}
+    for group_rule in gang.rules:
+        if group_rule.preferred is not None:
+            own = {(numbers[name], replica) for name, replica in group_rule.members}
             paths = [path for key in sorted(own & where.minimum) for path in where.paths[key]]
-            yield _preference(f"group/{each.name}", topology, each.preferred, [paths])
+            yield _preference(f"group/{group_rule.name}", topology, group_rule.preferred, [paths])
     spread = gang.spread
     if spread is not None and not spread.required:
         depth = topology.depth(spread.level)

@@ -48,18 +48,22 @@ def choose_sets(gang: Gang, solution: Solution, demands: Sequence[Demand]) -> Ch
             sets.setdefault(demand.replica.together, []).append(demand)
     singles = [[d for d in rest if d.role == i and d.replica.together is None] for i in range(len(gang.roles))]
     tables = [(scope, solution.table(scope)) for scope in solution.candidates()]
-    found = [(scope, table) for scope, table in tables if table is not None]
-    different = len({table.number for _, table in found})
+    scoped = [(scope, table) for scope, table in tables if table is not None]
+    different = len({table.number for _, table in scoped})
     if len(sets) > _SETS or different * 2 ** len(sets) * prod(len(own) + 1 for own in singles) > _CHOICES:
         return _one_by_one(gang, solution, minimum, rest, sets)
     known: dict[int, _Rated | None] = {}
-    for _, table in found:
+    for _, table in scoped:
         if table.number not in known:
             known[table.number] = _best(gang, solution, minimum, sets, singles, table)
-    rated = max((each for each in known.values() if each is not None), key=lambda each: each[0], default=None)
+    rated = max(
+        (known_rating for known_rating in known.values() if known_rating is not None),
+        key=lambda rating: rating[0],
+        default=None,
+    )
     if rated is None:
         return Chosen([], [])
-    return Chosen(rated[1], [scope for scope, _ in found if solution.fits(scope, rated[1])], rated[0][0])
+    return Chosen(rated[1], [scope for scope, _ in scoped if solution.fits(scope, rated[1])], rated[0][0])
 
 
 def _best(
@@ -73,7 +77,7 @@ def _best(
     """Choose the best filled of all choices of sets, each with the single replicas that fill best next to it."""
     choices = product((True, False), repeat=len(sets))
     rated = (_choose_sets(gang, solution, minimum, sets, taken, singles, table) for taken in choices)
-    return max((each for each in rated if each is not None), key=lambda each: each[0], default=None)
+    return max((rating for rating in rated if rating is not None), key=lambda rating: rating[0], default=None)
 
 
 def _choose_sets(
@@ -86,7 +90,7 @@ def _choose_sets(
     table: Table,
 ) -> _Rated | None:
     """Choose exactly these sets, and the single replicas that fill best next to them; None when the sets do not fit."""
-    chosen = [*minimum, *(each for held, take in zip(sets.values(), taken, strict=True) if take for each in held)]
+    chosen = [*minimum, *(replica for held, take in zip(sets.values(), taken, strict=True) if take for replica in held)]
     admitted = admitted_counts(gang)
     for demand in chosen:
         admitted[demand.role] += 1

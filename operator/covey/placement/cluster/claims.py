@@ -73,46 +73,46 @@ def asks_of(spec: core.DeviceClaimSpec) -> Mapping[Ask, int]:
     """
     if spec.devices.constraints:
         raise UnsupportedClaimError("has constraints between devices, which Covey cannot count: remove them")
-    found = Counter[Ask]()
-    for each in spec.devices.requests or ():
-        if each.exactly is None:
-            raise UnsupportedClaimError(f"has request {each.name} without exactly: ask for one kind of device")
-        for field in _uncounted_fields(each.exactly):
-            raise UnsupportedClaimError(f"has request {each.name} with {field}, which Covey cannot count: remove it")
-        found[Ask(each.exactly.device_class_name, _selectors(each))] += each.exactly.count
-    if found.total() > MOST_DEVICES:
+    asks = Counter[Ask]()
+    for request in spec.devices.requests or ():
+        if request.exactly is None:
+            raise UnsupportedClaimError(f"has request {request.name} without exactly: ask for one kind of device")
+        for field in _uncounted_fields(request.exactly):
+            raise UnsupportedClaimError(f"has request {request.name} with {field}, which Covey cannot count: remove it")
+        asks[Ask(request.exactly.device_class_name, _selectors(request))] += request.exactly.count
+    if asks.total() > MOST_DEVICES:
         raise UnsupportedClaimError(
-            f"asks for {found.total()} devices, and a claim may have {MOST_DEVICES}: ask for fewer"
+            f"asks for {asks.total()} devices, and a claim may have {MOST_DEVICES}: ask for fewer"
         )
-    return found
+    return asks
 
 
 def claims_named(pod: core.Pod) -> Iterator[tuple[str, str]]:
     """Namespace and name of the claims that a pod names itself."""
-    for each in pod.spec.resource_claims or ():
-        if name := each.get("resourceClaimName"):
+    for pod_claim in pod.spec.resource_claims or ():
+        if name := pod_claim.get("resourceClaimName"):
             yield pod.metadata.namespace, name
 
 
 def claims_of(pod: core.Pod) -> Iterator[tuple[str, str]]:
     """The same of all claims of a pod's spec: those that it names, and those that were made of templates."""
-    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses or ()}
-    for each in pod.spec.resource_claims or ():
-        if name := each.get("resourceClaimName") or made.get(each.get("name", "")):
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses or ()}
+    for pod_claim in pod.spec.resource_claims or ():
+        if name := pod_claim.get("resourceClaimName") or made.get(pod_claim.get("name", "")):
             yield pod.metadata.namespace, name
 
 
 def unmade_claims(pod: core.Pod) -> Iterator[Mapping[str, str]]:
     """The claims of a pod's spec that kube-controller-manager has not made of their templates yet."""
-    made = {each.name for each in pod.status.resource_claim_statuses or ()}
-    for each in pod.spec.resource_claims or ():
-        if each.get("resourceClaimTemplateName") and each.get("name") not in made:
-            yield each
+    made = {status.name for status in pod.status.resource_claim_statuses or ()}
+    for pod_claim in pod.spec.resource_claims or ():
+        if pod_claim.get("resourceClaimTemplateName") and pod_claim.get("name") not in made:
+            yield pod_claim
 
 
 def templates_of(pod: core.Pod) -> Iterator[tuple[str, str]]:
     """Namespace and name of the templates of these, one for each claim."""
-    return ((pod.metadata.namespace, each["resourceClaimTemplateName"]) for each in unmade_claims(pod))
+    return ((pod.metadata.namespace, claim["resourceClaimTemplateName"]) for claim in unmade_claims(pod))
 
 
 def asks_of_templates(pod: core.Pod, templates: Mapping[tuple[str, str], core.ResourceClaimTemplate]) -> Counter[Ask]:
@@ -121,13 +121,13 @@ def asks_of_templates(pod: core.Pod, templates: Mapping[tuple[str, str], core.Re
     Raises:
         UnsupportedClaimError: some of it cannot be counted; the text names the template.
     """
-    found = Counter[Ask]()
+    asks = Counter[Ask]()
     for key in templates_of(pod):
         try:
-            found.update(asks_of(templates[key].spec.spec) if key in templates else {})
+            asks.update(asks_of(templates[key].spec.spec) if key in templates else {})
         except UnsupportedClaimError as error:
             raise UnsupportedClaimError(f"ResourceClaimTemplate {key[1]} {error}") from None
-    return found
+    return asks
 
 
 def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceClaim]) -> Counter[Ask]:
@@ -136,15 +136,15 @@ def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceCla
     Raises:
         UnsupportedClaimError: some of it cannot be counted; the text names the claim.
     """
-    found, named = Counter[Ask](), set(claims_named(pod))
+    asks, named = Counter[Ask](), set(claims_named(pod))
     for key in claims_of(pod):
         claim = claims.get(key)
         if claim is not None and (key not in named or claim.status.allocation is None):
             try:
-                found.update(asks_of(claim.spec))
+                asks.update(asks_of(claim.spec))
             except UnsupportedClaimError as error:
                 raise UnsupportedClaimError(f"ResourceClaim {key[1]} {error}") from None
-    return found
+    return asks
 
 
 def find_held(
@@ -179,15 +179,17 @@ def _uncounted_fields(exactly: core.ExactRequest) -> Iterator[str]:
 def _selectors(request: core.DeviceRequest) -> tuple[str, ...]:
     """The selectors in one spelling. Their order stays: kube-scheduler judges one after the other."""
     exactly = request.exactly
-    found = [(each.get("cel") or {}).get("expression", "") for each in (exactly.selectors if exactly else None) or ()]
-    if sum(map(len, found)) > _LONGEST:
+    texts = [
+        (selector.get("cel") or {}).get("expression", "") for selector in (exactly.selectors if exactly else None) or ()
+    ]
+    if sum(map(len, texts)) > _LONGEST:
         raise UnsupportedClaimError(
             f"has request {request.name} with selectors of more than {_LONGEST:,} characters: shorten them"
         )
     try:
-        for each in found:
-            parse_selector(each)
-        return tuple(dict.fromkeys(map(canonical_selector, found)))
+        for text in texts:
+            parse_selector(text)
+        return tuple(dict.fromkeys(map(canonical_selector, texts)))
     except (ValueError, RecursionError):  # a number of thousands of digits, parentheses a thousand deep
         raise UnsupportedClaimError(
             f"has request {request.name} with selectors that Covey cannot judge: it knows ==, in, compareTo and && on a"

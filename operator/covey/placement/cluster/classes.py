@@ -138,14 +138,18 @@ class DeviceClasses:
         made._asks = self._choose()
         made._left = frozenset(self._askers).difference(made._asks)
         # What was judged by stays the same condition: only by others are devices judged again.
-        same = {name for name, each in made.known.items() if name in self.known and self.known[name].spec == each.spec}
+        same = {
+            name
+            for name, device_class in made.known.items()
+            if name in self.known and self.known[name].spec == device_class.spec
+        }
         stays = {name: condition for name, condition in self.conditions.items() if name in same}
-        conditions = {name: stays.get(name) or _condition(each) for name, each in made.known.items()}
-        for each in made._asks:
-            if each.selectors and (base := conditions.get(each.device_class)):
-                before = self.conditions.get(each.key) if each.device_class in same else None
-                conditions[each.key] = before or in_turn([base, *map(parse_selector, each.selectors)])
-        made.conditions = {name: found for name, found in conditions.items() if found}
+        conditions = {name: stays.get(name) or _condition(device_class) for name, device_class in made.known.items()}
+        for ask in made._asks:
+            if ask.selectors and (base := conditions.get(ask.device_class)):
+                before = self.conditions.get(ask.key) if ask.device_class in same else None
+                conditions[ask.key] = before or in_turn([base, *map(parse_selector, ask.selectors)])
+        made.conditions = {name: condition for name, condition in conditions.items() if condition}
         return made
 
     def catch_up(self, before: DeviceClasses) -> DeviceClasses:
@@ -163,11 +167,13 @@ class DeviceClasses:
         before = (self.served, self.problems, self.shared, self._names, self.refused)
         kinds = frozenset[Traits]().union(*now)
         explicit: dict[str, core.DeviceClass] = {}
-        for each in sorted(self.known.values(), key=lambda each: each.metadata.name, reverse=True):
-            wanted = each.spec.extended_resource_name
-            if wanted and (wanted not in explicit or _birth(each) >= _birth(explicit[wanted])):
-                explicit[wanted] = each
-        named = {each.metadata.name: resource for resource, each in explicit.items()}
+        for device_class in sorted(
+            self.known.values(), key=lambda device_class: device_class.metadata.name, reverse=True
+        ):
+            wanted = device_class.spec.extended_resource_name
+            if wanted and (wanted not in explicit or _birth(device_class) >= _birth(explicit[wanted])):
+                explicit[wanted] = device_class
+        named = {device_class.metadata.name: resource for resource, device_class in explicit.items()}
         self.served, self.problems = {}, {}
         for name in self.known:
             implicit = f"{IMPLICIT}{name}"
@@ -311,9 +317,9 @@ def _intern(traits: Traits) -> Traits:
 
 def _condition(class_: core.DeviceClass) -> Condition | None:
     """The selectors of a class, one after the other; None if one of them is not known."""
-    expressions = ((each.get("cel") or {}).get("expression", "") for each in class_.spec.selectors or ())
+    expressions = ((selector.get("cel") or {}).get("expression", "") for selector in class_.spec.selectors or ())
     try:
-        return in_turn([parse_selector(each) for each in expressions])
+        return in_turn([parse_selector(expression) for expression in expressions])
     except (ValueError, RecursionError):  # a number of thousands of digits, parentheses a thousand deep
         return None
 

@@ -150,33 +150,33 @@ def report(nodes: Collection[NodeDevices], levels: Sequence[str], most: int) -> 
     """
     totals: dict[Kind, Share] = {}
     for node in nodes:
-        for kind, each in node.shares.items():
-            totals[kind] = totals.get(kind, Share()).plus(each)
+        for kind, share in node.shares.items():
+            totals[kind] = totals.get(kind, Share()).plus(share)
     ranked = sorted(totals, key=lambda kind: (-totals[kind].total, kind))
-    told = {kind: totals[kind] for kind in ranked[:most]}
+    shown = {kind: totals[kind] for kind in ranked[:most]}
     named = {CLUSTER: -1} | {name: depth for depth, name in enumerate(levels) if name != CLUSTER}
-    found: dict[tuple[Kind, str], LevelReport] = {}
+    by_level: dict[tuple[Kind, str], LevelReport] = {}
     for name, depth in named.items():
-        sums = _sums(nodes, depth, told)
-        found |= {(kind, name): _at_level(told[kind], sums.get(kind, {}).values()) for kind in told}
-    return Report(told, found, len(ranked) - len(told))
+        sums = _sums(nodes, depth, shown)
+        by_level |= {(kind, name): _at_level(shown[kind], sums.get(kind, {}).values()) for kind in shown}
+    return Report(shown, by_level, len(ranked) - len(shown))
 
 
 def _sums(nodes: Iterable[NodeDevices], depth: int, kinds: Collection[Kind]) -> dict[Kind, dict[Path, list[int]]]:
     """Sums by kind and domain: what is whole, what is used, what open nodes have, and whether a node is closed."""
-    found: dict[Kind, dict[Path, list[int]]] = {kind: {} for kind in kinds}
+    by_kind: dict[Kind, dict[Path, list[int]]] = {kind: {} for kind in kinds}
     for path, closed, shares in nodes:
         if depth >= 0 and (len(path) <= depth or path[depth] is None):
             continue
         domain = path[: depth + 1]
-        for kind, each in shares.items():
-            if kind in found:
-                sums = found[kind].setdefault(domain, [0, 0, 0, 0])
-                sums[0] += each.whole
-                sums[1] += each.used
-                sums[2] += 0 if closed else each.total
+        for kind, share in shares.items():
+            if kind in by_kind:
+                sums = by_kind[kind].setdefault(domain, [0, 0, 0, 0])
+                sums[0] += share.whole
+                sums[1] += share.used
+                sums[2] += 0 if closed else share.total
                 sums[3] += closed
-    return found
+    return by_kind
 
 
 def _at_level(total: Share, domains: Iterable[Sequence[int]]) -> LevelReport:

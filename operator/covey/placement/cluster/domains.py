@@ -36,14 +36,14 @@ class DomainTree:
 
     def domain(self, path: Path) -> DomainNode:
         """The domain of a path, made when it is new."""
-        found = self.by_path.get(path)
-        if found is None:
+        node = self.by_path.get(path)
+        if node is None:
             parent = self.domain(path[:-1])
-            found = self.by_path[path] = DomainNode(path, parent)
-            parent.children[path[-1]] = found
-            self.counts[found.depth] += 1
+            node = self.by_path[path] = DomainNode(path, parent)
+            parent.children[path[-1]] = node
+            self.counts[node.depth] += 1
             self.changes += 1
-        return found
+        return node
 
     def drop_empty(self, domain: DomainNode) -> None:
         """Take out a domain without nodes, and its ancestors that become empty by it."""
@@ -138,8 +138,8 @@ class NodeState:
         self.facts = 0
         self._causes: dict[Shape, str | None] = {}
         self._state = state_cause(node)
-        for key, each in held.items():
-            self._count(key, each.shape, 1)
+        for key, occupant in held.items():
+            self._count(key, occupant.shape, 1)
 
     @property
     def name(self) -> str:
@@ -187,7 +187,7 @@ class NodeState:
             if meta is not None and any(term.matches(meta) for term in guard.anti_affinity):
                 return ANTI_AFFINITY
         for term in shape.anti_affinity:
-            others = (each.meta for key, each in self.held.items() if key not in without)
+            others = (occupant.meta for key, occupant in self.held.items() if key not in without)
             if any(meta is not None and term.matches(meta) for meta in others):
                 return ANTI_AFFINITY
         return None

@@ -109,10 +109,10 @@ class Inventory:
 
     def release(self, key: str) -> None:
         """Give back what a pod held; unknown keys are ignored."""
-        found = self._holds.pop(key, None)
-        if found is None:
+        hold = self._holds.pop(key, None)
+        if hold is None:
             return
-        node, held = found
+        node, held = hold
         del self._on[node][key]
         if not self._on[node] and node not in self.nodes:
             del self._on[node]
@@ -128,7 +128,7 @@ class Inventory:
         for term in shape.matched & self._wide.keys():
             labels = (self.nodes[name].node.metadata.label(term.key) for name in self._wide[term] if name in self.nodes)
             values = set(labels) - {None}
-            names = (name for name, each in self.nodes.items() if each.node.metadata.label(term.key) in values)
+            names = (name for name, node in self.nodes.items() if node.node.metadata.label(term.key) in values)
             closed |= dict.fromkeys(names, ANTI_AFFINITY)
         if shape.clique is not None:
             closed |= dict.fromkeys(self._cliques.get("", ()) if shape.clique.exclusive else (), NO_CLIQUE)
@@ -192,7 +192,7 @@ class Inventory:
     def warnings(self, topology: str) -> tuple[str, ...]:
         """Report what is wrong with the labels: values under several parents, levels that nodes lack."""
         tree = self.trees[topology]
-        found = [f"{twins}: to placement they are one host" for twins in self._find_twins()]
+        texts = [f"{twins}: to placement they are one host" for twins in self._find_twins()]
         for depth, level in enumerate(tree.topology.levels):
             parents: dict[str, set[Path]] = {}
             lacking = 0
@@ -204,14 +204,14 @@ class Inventory:
                     parents.setdefault(value, set()).add(domain.path[:-1])
             split = sorted(value for value, paths in parents.items() if len(paths) > 1)
             if split:
-                found.append(
+                texts.append(
                     f"labels do not nest: {level.name} {split[0]!r}"
                     + (f" and {len(split) - 1} more values lie" if len(split) > 1 else " lies")
                     + " under several broader domains; they are taken as different domains"
                 )
             if lacking and not level.optional:
-                found.append(f"{lacking} of {len(self.nodes)} nodes have no level {level.name}")
-        return tuple(found)
+                texts.append(f"{lacking} of {len(self.nodes)} nodes have no level {level.name}")
+        return tuple(texts)
 
     def _find_twins(self) -> Iterator[str]:
         """Tell of nodes that share the label of a hostname."""
@@ -284,11 +284,13 @@ class Inventory:
         """Tell whether a clique has another owner's interconnect in it, and one of the two shares none."""
         if not value:
             return False
-        joined = {each for name in self._cliques[value] for each in self._joined.get(name, ())}
-        rivals = {each for each in joined if each.owner != own.owner and (each.exclusive or own.exclusive)}
+        joined = {member for name in self._cliques[value] for member in self._joined.get(name, ())}
+        rivals = {member for member in joined if member.owner != own.owner and (member.exclusive or own.exclusive)}
         if not rivals or not without:
             return bool(rivals)
-        held = (each for name in self._cliques[value] for key, each in self._on[name].items() if key not in without)
+        held = (
+            occupant for name in self._cliques[value] for key, occupant in self._on[name].items() if key not in without
+        )
         return any(clique_of(shape, meta) in rivals for shape, meta in held)
 
     def _cause_of_clique(self, state: NodeState, own: Clique | None, without: Collection[str]) -> str | None:

@@ -70,9 +70,13 @@ class Outstanding:
             pods: those to be placed, by shape.
             closed: names of nodes that they must not use.
         """
-        pinning = [each for each in domain.ancestors() if each is domain or (topology, each.path) in self._pins]
+        pinning = [
+            ancestor for ancestor in domain.ancestors() if ancestor is domain or (topology, ancestor.path) in self._pins
+        ]
         return all(
-            _hold(each, pods, self._pods.get((topology, each.path), Counter()), closed) for each in pinning if each.path
+            _hold(ancestor, pods, self._pods.get((topology, ancestor.path), Counter()), closed)
+            for ancestor in pinning
+            if ancestor.path
         )
 
 

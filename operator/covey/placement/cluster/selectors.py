@@ -88,13 +88,13 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
     """Join conditions by ``&&``: false if one is false, else an error if one is."""
 
     def judge(driver: str, device: core.Device) -> bool | None:
-        found: bool | None = True
+        met: bool | None = True
         for condition in conditions:
             answer = condition(driver, device)
             if answer is False:
                 return False
-            found = None if answer is None else found
-        return found
+            met = None if answer is None else met
+        return met
 
     return _joined(judge, conditions)
 
@@ -126,14 +126,14 @@ def canonical_selector(expression: str) -> str:
 
 
 def _tokens(expression: str) -> list[str]:
-    found, at, text = [], 0, expression.strip()
+    tokens, at, text = [], 0, expression.strip()
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise UnknownSelectorError(expression)
-        found.append(match.group().strip())
+        tokens.append(match.group().strip())
         at = match.end()
-    return found
+    return tokens
 
 
 class _Reader:
@@ -143,18 +143,18 @@ class _Reader:
         self.left = tokens
 
     def conjunction(self) -> list[Condition]:
-        found = self._term()
+        conditions = self._term()
         while self.left[:1] == ["&&"]:
             self._expect("&&")
-            found += self._term()
-        return found
+            conditions += self._term()
+        return conditions
 
     def _term(self) -> list[Condition]:
         if self.left[:1] == ["("]:
             self._expect("(")
-            found = self.conjunction()
+            condition = self.conjunction()
             self._expect(")")
-            return found
+            return condition
         self._expect("device", ".")
         match self._take():
             case "driver":
@@ -177,7 +177,7 @@ class _Reader:
 
     def _comparison(self, read: Callable[[str, core.Device], object], kind: type | None = None) -> Condition:
         wanted = [self._constant()] if self._take_one_of("==", "in") == "==" else self._list()
-        known = {(type(each), each) for each in wanted}
+        known = {(type(constant), constant) for constant in wanted}
         if len({kind or type(wanted[0]), *map(type, wanted)}) > 1:
             raise UnknownSelectorError(str(wanted))
 
@@ -198,9 +198,9 @@ class _Reader:
         self._expect("0")
 
         def judge(driver: str, device: core.Device) -> bool | None:
-            found = _of(device.capacity, driver, domain, name)
+            capacity = _of(device.capacity, driver, domain, name)
             try:
-                return None if found is None else compare(parse_quantity(found.value), bound)
+                return None if capacity is None else compare(parse_quantity(capacity.value), bound)
             except ValueError:
                 return None
 
@@ -208,10 +208,10 @@ class _Reader:
 
     def _list(self) -> list[Value]:
         self._expect("[")
-        found = [self._constant()]
+        constants = [self._constant()]
         while self._take_one_of(",", "]") == ",":
-            found.append(self._constant())
-        return found
+            constants.append(self._constant())
+        return constants
 
     def _constant(self) -> Value:
         word = self._take()
@@ -246,16 +246,18 @@ class _Reader:
 
 
 def _attribute(driver: str, device: core.Device, domain: str, name: str) -> object:
-    found = _of(device.attributes, driver, domain, name)
-    if found is None:
+    attribute = _of(device.attributes, driver, domain, name)
+    if attribute is None:
         return None
     # Of a version CEL knows no comparison with a plain constant: it has none of these, as if it was not there.
-    return next((each for each in (found.string, found.integer, found.boolean) if each is not None), None)
+    return next(
+        (content for content in (attribute.string, attribute.integer, attribute.boolean) if content is not None), None
+    )
 
 
 def _of(values: Mapping[str, V] | None, driver: str, domain: str, name: str) -> V | None:
     """A value by its qualified name; names without a domain are in the driver's."""
     if not values:
         return None
-    found = values.get(f"{domain}/{name}")
-    return values.get(name) if found is None and domain == driver else found
+    content = values.get(f"{domain}/{name}")
+    return values.get(name) if content is None and domain == driver else content

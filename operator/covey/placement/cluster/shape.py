@@ -80,7 +80,7 @@ def with_terms(gang: Gang, terms: TermCounts) -> Gang:
     own = TermCounts({term for shape in {pod.shape for pod in waiting} for term in shape.anti_affinity})
     if not own and not terms and not any(pod.shape.exclusive_clique for pod in waiting):
         return gang
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     known: dict[tuple[int, frozenset[Term], Clique | None], Shape] = {}
     for pod in waiting:
         matched = own.matching(pod.meta) | terms.matching(pod.meta) if pod.meta is not None else frozenset[Term]()
@@ -90,8 +90,8 @@ def with_terms(gang: Gang, terms: TermCounts) -> Gang:
             key = (id(pod.shape), matched, clique)
             if key not in known:
                 known[key] = replace(pod.shape, matched=pod.shape.matched | matched, clique=clique)
-            found[pod.key] = known[key]
-    return with_shapes(gang, found) if found else gang
+            shapes[pod.key] = known[key]
+    return with_shapes(gang, shapes) if shapes else gang
 
 
 def off_devices(gang: Gang) -> Gang | None:
@@ -158,7 +158,7 @@ def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> t
     affinity = spec.affinity or core.Affinity()
     near = affinity.pod_affinity.required if affinity.pod_affinity else None
     terms = terms_of(pod)
-    found = {
+    causes = {
         **{f"podAffinity over {term.topology_key}": True for term in near or ()},
         **{f"podAntiAffinity over {term.key}": True for term in terms if not is_host(term)},
         "podAntiAffinity by labels of namespaces": any(not term.exact for term in terms),
@@ -170,7 +170,7 @@ def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> t
             volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes or ()
         ),
     }
-    return tuple(name for name, present in found.items() if present)
+    return tuple(name for name, present in causes.items() if present)
 
 
 def has_unkept_spread(pod: core.Pod) -> bool:

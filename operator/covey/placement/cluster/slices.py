@@ -116,7 +116,7 @@ class DeviceCounts:
             new = {name: condition for name, condition in following.conditions.items() if name not in kept}
             judgement = _Judgement(new, kept)
             while late := [
-                each for each in names | judged.keys() if judged.get(each, "-")[0] is not self._slices.get(each)
+                name for name in names | judged.keys() if judged.get(name, "-")[0] is not self._slices.get(name)
             ]:
                 for name in late:
                     before, now = judged.pop(name, None), self._slices.get(name)
@@ -128,7 +128,7 @@ class DeviceCounts:
                         kinds.setdefault(now.spec.node_name, Counter()).update(judged[name][1])
                     yield
             self._traits = {name: judged[name][1] for name in self._slices}
-            self._kinds_on = {node: each for node, each in kinds.items() if each}
+            self._kinds_on = {node: kind for node, kind in kinds.items() if kind}
             self._mixes = Counter(map(frozenset, self._kinds_on.values()))
         self.classes = following.catch_up(self.classes)
         self._settle()
@@ -196,12 +196,12 @@ class DeviceCounts:
         """
         if not self.classes.known:
             return node
-        found = self._free(node.metadata.name)
+        free = self._free(node.metadata.name)
         for uid, requests in held:
             if uid in self._special:
-                found.update(self._own_of(uid, dict(requests), node.metadata.name))
+                free.update(self._own_of(uid, dict(requests), node.metadata.name))
         offered = _own_devices(node)
-        more = {each: n for each, n in found.items() if n and each not in offered}
+        more = {resource: n for resource, n in free.items() if n and resource not in offered}
         if not more:
             return node
         allocatable = {**(node.status.allocatable or {}), **more}
@@ -216,16 +216,16 @@ class DeviceCounts:
         matched: dict[DeviceId, frozenset[str]] = {}
         for pool in {id_[:2] for id_ in mine if id_[:2] in self._pools}:
             for name in self._pools[pool]:
-                for device, each in zip(self._slices[name].spec.devices or (), self._traits[name], strict=True):
+                for device, traits in zip(self._slices[name].spec.devices or (), self._traits[name], strict=True):
                     id_ = (*pool, device.name)
-                    matched[id_] = matched.get(id_, frozenset()) | each.matched
-        found = {}
+                    matched[id_] = matched.get(id_, frozenset()) | traits.matched
+        own = {}
         counted = self.classes.served.keys() | self.classes.problems.keys() | self.classes.shared.keys()
         for resource in requests.keys() & counted:
             key = self.classes.served.get(resource)
             most = sum(key is None or id_ not in matched or key in matched[id_] for id_ in mine)
-            found[resource] = min(requests[resource], most)
-        return found
+            own[resource] = min(requests[resource], most)
+        return own
 
     def is_served(self, resource: str) -> bool:
         """Tell whether some devices that are counted stand behind a resource."""
@@ -262,19 +262,19 @@ class DeviceCounts:
         kinds, failing = Counter[Traits](), set[str]()
         for pool in self._pools_of.get(node, ()):
             newest = self._newest(pool)
-            for each in (self._slices[name] for name in self._pools[pool]):
-                if each.spec.node_name != node:
+            for slice_ in (self._slices[name] for name in self._pools[pool]):
+                if slice_.spec.node_name != node:
                     continue
-                for device, traits in zip(each.spec.devices or (), self._traits[each.metadata.name], strict=True):
+                for device, traits in zip(slice_.spec.devices or (), self._traits[slice_.metadata.name], strict=True):
                     failing |= traits.failing
-                    if traits.plain and each in newest and self._is_available(pool, device):
+                    if traits.plain and slice_ in newest and self._is_available(pool, device):
                         kinds[traits] += 1
-        found = Counter[str]()
+        counts = Counter[str]()
         for traits, count in kinds.items():
-            found.update(dict.fromkeys(traits.matched, count))
-        free = {resource: found[name] for resource, name in self.classes.served.items() if name not in failing}
+            counts.update(dict.fromkeys(traits.matched, count))
+        free = {resource: counts[name] for resource, name in self.classes.served.items() if name not in failing}
         for resource, names in self.classes.shared.items():
-            amounts = [found[name] for name in names]
+            amounts = [counts[name] for name in names]
             meet = any(traits.matched.issuperset(names) for traits in kinds)
             free[resource] = max(amounts) if meet else sum(amounts)
         return Counter(free)
@@ -282,12 +282,12 @@ class DeviceCounts:
     def _newest(self, pool: PoolId) -> list[core.ResourceSlice]:
         """The slices of the newest generation of a pool; none unless it is complete and valid."""
         slices = [self._slices[name] for name in self._pools[pool]]
-        newest = max(each.spec.pool.generation for each in slices)
-        found = [each for each in slices if each.spec.pool.generation == newest]
-        if any(each.spec.pool.resource_slice_count != len(found) for each in found):
+        newest = max(slice_.spec.pool.generation for slice_ in slices)
+        current = [slice_ for slice_ in slices if slice_.spec.pool.generation == newest]
+        if any(slice_.spec.pool.resource_slice_count != len(current) for slice_ in current):
             return []
-        names = [device.name for each in found for device in each.spec.devices or ()]
-        return found if len(set(names)) == len(names) else []
+        names = [device.name for slice_ in current for device in slice_.spec.devices or ()]
+        return current if len(set(names)) == len(names) else []
 
     def _is_available(self, pool: PoolId, device: core.Device) -> bool:
         """No claim has it, and no taint is on it: nothing that a claim for extended resources says tolerates one."""
@@ -366,13 +366,17 @@ def _traits_in(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) 
 
 def _own_devices(node: core.Node) -> frozenset[str]:
     own = node.status.allocatable or {}
-    return frozenset(each for each, value in own.items() if "/" in each and amount(each, value) > 0)
+    return frozenset(resource for resource, value in own.items() if "/" in resource and amount(resource, value) > 0)
 
 
 def _devices_of(claim: core.ResourceClaim) -> tuple[DeviceId, ...]:
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation else None
-    return tuple((each.driver, each.pool, each.device) for each in results or () if not each.admin_access)
+    return tuple(
+        (allocated.driver, allocated.pool, allocated.device)
+        for allocated in results or ()
+        if not allocated.admin_access
+    )
 
 
 def _pod_of(claim: core.ResourceClaim) -> str | None:

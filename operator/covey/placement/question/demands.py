@@ -105,8 +105,8 @@ def in_view(gang: Gang) -> list[Demand]:
         and soon_whole.issuperset(replica.after)
         and (role.name, replica.replica) not in beside
     ]
-    found = [demand for demand in surplus_demands(gang) if not demand.partial]
-    return sorted([*found, *soon], key=lambda d: (d.role, d.replica.replica))
+    surplus = [demand for demand in surplus_demands(gang) if not demand.partial]
+    return sorted([*surplus, *soon], key=lambda d: (d.role, d.replica.replica))
 
 
 def lacking_pods(gang: Gang) -> Counter[Shape]:
@@ -114,12 +114,12 @@ def lacking_pods(gang: Gang) -> Counter[Shape]:
 
     Replicas that are not created yet are taken to be like the last one of their role.
     """
-    found = Counter[Shape]()
+    shapes = Counter[Shape]()
     for role in (gang.roles[i] for i in followers(gang)):
-        found.update(pod.shape for replica in role.replicas for pod in replica.pods if pod.node is None)
+        shapes.update(pod.shape for replica in role.replicas for pod in replica.pods if pod.node is None)
         for pod in role.replicas[-1].pods if role.replicas else ():
-            found[pod.shape] += max(role.desired - len(role.replicas), 0)
-    return +found
+            shapes[pod.shape] += max(role.desired - len(role.replicas), 0)
+    return +shapes
 
 
 def note_outstanding(gang: Gang | None, inventory: Inventory, unit: Hashable) -> None:
@@ -150,10 +150,12 @@ def common_domain(paths: Iterable[Path], depth: int) -> Path | None:
 
     Labels may have moved under placed pods; then the domain with the most of them counts, the first among equals.
     """
-    found = Counter(path[: depth + 1] for path in paths if len(path) > depth and (depth < 0 or path[depth] is not None))
-    if not found:
+    counts = Counter(
+        path[: depth + 1] for path in paths if len(path) > depth and (depth < 0 or path[depth] is not None)
+    )
+    if not counts:
         return None
-    return min(found, key=lambda path: (-found[path], [value or "" for value in path]))
+    return min(counts, key=lambda path: (-counts[path], [value or "" for value in path]))
 
 
 def placed_paths(gang: Gang, inventory: Inventory, roles: Iterable[int]) -> list[Path]:
@@ -184,7 +186,7 @@ def rule_paths(gang: Gang, inventory: Inventory, rule: Rule, *, minimum: bool = 
 
     With ``minimum`` of its members only those that count as their role's minimum.
     """
-    found = [pod for pod in rule.beside if pod.node is not None]
+    beside = [pod for pod in rule.beside if pod.node is not None]
     own = set(rule.members)
     for role in gang.roles:
         if not any(name == role.name for name, _ in own):
@@ -192,8 +194,8 @@ def rule_paths(gang: Gang, inventory: Inventory, rule: Rule, *, minimum: bool = 
         numbers = minimum_of(role) if minimum else None
         for replica in role.replicas:
             if (role.name, replica.replica) in own and (numbers is None or replica.replica in numbers):
-                found += [pod for pod in replica.pods if pod.node is not None]
-    nodes = [pod.node for pod in found if pod.node is not None and pod.node in inventory.nodes]
+                beside += [pod for pod in replica.pods if pod.node is not None]
+    nodes = [pod.node for pod in beside if pod.node is not None and pod.node in inventory.nodes]
     return [inventory.path(gang.topology, node) for node in nodes]
 
 
@@ -259,12 +261,12 @@ class DomainGroup:
 
 def levels_alone(groups: Iterable[DomainGroup], scope: int) -> dict[tuple[int, int], set[int]]:
     """The depths that a replica must not straddle by groups of its own; its nodes must have the level of each."""
-    found: dict[tuple[int, int], set[int]] = {}
+    depths_of: dict[tuple[int, int], set[int]] = {}
     for group in groups:
         if group.level(scope):
             (member,) = group.members
-            found.setdefault(member, set()).add(group.depth)
-    return found
+            depths_of.setdefault(member, set()).add(group.depth)
+    return depths_of
 
 
 def groups_of(
@@ -311,8 +313,8 @@ def groups_of(
         required = index in loose.proximity
         paths = (placed_paths if required else minimum_paths)(gang, inventory, roles)
         group(depth, roles, everybody=required, anchor=common_domain(paths, depth))
-    for each, depth, wish in zip(gang.rules, loose.rules, aims.rules, strict=True):
-        groups += _of_rule(gang, inventory, demands, each, depth, wish)
+    for group_rule, depth, wish in zip(gang.rules, loose.rules, aims.rules, strict=True):
+        groups += _of_rule(gang, inventory, demands, group_rule, depth, wish)
     return groups
 
 

@@ -58,7 +58,7 @@ def choose_plan(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan
 
 def count_achieved(plan: Plan) -> int:
     """Count the preferences that a plan reaches."""
-    return sum(each.achieved for each in plan.preferred)
+    return sum(preference.achieved for preference in plan.preferred)
 
 
 def _choices(gang: Gang) -> Iterator[Gang]:
@@ -106,8 +106,8 @@ def look(replica: ReplicaRequest) -> object:
     shapes = {pod.key: pod.shape for pod in replica.pods}
 
     def inside(parts: Sequence[Part]) -> frozenset[tuple[object, int]]:
-        found = ((part.required, pods(part.pods), inside(part.parts)) for part in parts)
-        return frozenset(Counter(found).items())
+        required_parts = ((part.required, pods(part.pods), inside(part.parts)) for part in parts)
+        return frozenset(Counter(required_parts).items())
 
     def pods(keys: Iterable[str]) -> frozenset[tuple[Shape, int]]:
         return frozenset(Counter(shapes[key] for key in keys).items())
@@ -117,12 +117,12 @@ def look(replica: ReplicaRequest) -> object:
 
 def count_costly_rules(gang: Gang, demands: Sequence[Demand]) -> int:
     """Count the rules on these demands that cost tables: over several of them, or with pods that are placed."""
-    found = {(gang.roles[demand.role].name, demand.replica.replica) for demand in demands}
+    members = {(gang.roles[demand.role].name, demand.replica.replica) for demand in demands}
     placed = {(role.name, r.replica) for role in gang.roles for r in role.replicas if any(pod.node for pod in r.pods)}
     return sum(
-        len(found.intersection(rule.members)) > 1
+        len(members.intersection(rule.members)) > 1
         or (
-            not found.isdisjoint(rule.members)
+            not members.isdisjoint(rule.members)
             and (not placed.isdisjoint(rule.members) or any(pod.node for pod in rule.beside))
         )
         for rule in gang.rules

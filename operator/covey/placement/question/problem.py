@@ -115,9 +115,9 @@ def build(
     follows = all(gang.roles[demand.role].follow_unit for demand in demands)
     unit = loose.unit if surplus else aims.unit
     scope = unit if follows else -1
-    found = groups_of(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
-    groups = [group for group in found if not group.level(scope)]
-    alone = levels_alone(found, scope)
+    all_groups = groups_of(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
+    groups = [group for group in all_groups if not group.level(scope)]
+    alone = levels_alone(all_groups, scope)
     anchor = within if within is not None else unit_anchor(gang, inventory, scope) if scope >= 0 else None
     wide = [group for group in groups if group.depth <= scope]
     builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], wide)
@@ -297,7 +297,7 @@ class _Builder:
         fixed: bool,
         inner: bool,
     ) -> Item:
-        within = tuple(sorted(Counter([each.kind for each in held]).items())) if held else ()
+        within = tuple(sorted(Counter([shape.kind for shape in held]).items())) if held else ()
         key = (tuple(map(len, own)), depth, sets, within, inner, fixed)
         number = self._numbers.setdefault(key, len(self._numbers))
         self._classes[key] = self._classes.get(key, 0) + (not fixed)
@@ -328,10 +328,10 @@ class _Builder:
     def _by_pod(self, role: int, pods: Sequence[PodRequest]) -> tuple[int, ...]:
         shapes = tuple([pod.shape for pod in pods])
         key = (role, tuple(map(id, shapes)))
-        found = self._streams_of.get(key)
-        if found is None:
-            found = self._streams_of[key] = tuple([self._stream(role, shape) for shape in shapes])
-        return found
+        streams = self._streams_of.get(key)
+        if streams is None:
+            streams = self._streams_of[key] = tuple([self._stream(role, shape) for shape in shapes])
+        return streams
 
     def _pods(self, demand: Demand, pods: Sequence[PodRequest]) -> tuple[tuple[str, ...], ...]:
         streams = self._by_pod(demand.role, pods)
@@ -353,11 +353,11 @@ class _Builder:
 
     def _spreads(self) -> dict[PodSpread, int]:
         """The spreads that are kept, and the streams (bits) of their pods."""
-        found: dict[PodSpread, int] = {}
+        bits_of: dict[PodSpread, int] = {}
         for number, (shape, _) in enumerate(self._streams):
             if shape.pod_spread is not None and shape.pod_spread.floor is not None:
-                found[shape.pod_spread] = found.get(shape.pod_spread, 0) | 1 << number
-        return found
+                bits_of[shape.pod_spread] = bits_of.get(shape.pod_spread, 0) | 1 << number
+        return bits_of
 
     def _spread_domains(self, bits: int) -> SpreadDomains:
         shape = next(shape for number, (shape, _) in enumerate(self._streams) if bits >> number & 1)
@@ -401,9 +401,9 @@ class _Builder:
         tree = self._inventory.trees[self._gang.topology]
         for role, paths in self._around.items():
             spread = {
-                each.shape.pod_spread for demand, *_ in self._demands if demand.role == role for each in demand.missing
+                pod.shape.pod_spread for demand, *_ in self._demands if demand.role == role for pod in demand.missing
             }
-            bits = sum(bits for each, bits in self._spreads().items() if each in spread)
+            bits = sum(bits for other, bits in self._spreads().items() if other in spread)
             for around in paths:
                 for domain in tree.root.descend(len(around)):
                     if domain.path != around:

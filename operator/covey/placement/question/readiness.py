@@ -68,7 +68,7 @@ def spread_refusal(gang: Gang, spread: Iterable[tuple[PodRequest, Mapping[Path, 
         role = next(role for role in gang.roles if any(pod in replica.pods for replica in role.replicas))
         if role.name in reasons or pod.shape.pod_spread is None:
             continue
-        waiting = sum(each.node is None for replica in role.replicas for each in replica.pods)
+        waiting = sum(member.node is None for replica in role.replicas for member in replica.pods)
         fewest = min(counts, key=lambda path: (counts[path], [value or "" for value in path]), default=())
         message = (
             f"{role.name}: {waiting} pods fit, but not as topologySpreadConstraints over {pod.shape.pod_spread.term.key}"
@@ -82,11 +82,11 @@ def spread_refusal(gang: Gang, spread: Iterable[tuple[PodRequest, Mapping[Path, 
 def tell_split_labels(refused: Refusal, gang: Gang, inventory: Inventory) -> Refusal:
     """Return a refusal that tells, too, of required domains which some nodes seem to lie outside of for want of a broader label."""
     levels = {level for _, _, level, required in _levels(gang) if required}
-    found = [text for level in sorted(levels) if (text := inventory.split_label(gang.topology, level))]
-    if not found or not refused.reasons:
+    texts = [text for level in sorted(levels) if (text := inventory.split_label(gang.topology, level))]
+    if not texts or not refused.reasons:
         return refused
     *others, last = refused.reasons
-    return replace(refused, reasons=(*others, replace(last, message="; ".join([last.message, *found]))))
+    return replace(refused, reasons=(*others, replace(last, message="; ".join([last.message, *texts]))))
 
 
 def guessed_refusal(refused: Refusal, names: Sequence[str]) -> Refusal:
@@ -104,34 +104,34 @@ def _levels(gang: Gang, *, needed: bool = False) -> list[tuple[str, str, str, bo
     With ``needed`` only those that the minimum depends on.
     """
     roles = [role for role in gang.roles if role.minimum or not needed]
-    found: list[tuple[str, str, str | None, bool]] = []
+    asked_levels: list[tuple[str, str, str | None, bool]] = []
     if any(role.follow_unit for role in roles):
-        found += [("", "the unit", gang.required, True), ("", "the unit", gang.preferred, False)]
+        asked_levels += [("", "the unit", gang.required, True), ("", "the unit", gang.preferred, False)]
     for role in roles:
-        found += [
+        asked_levels += [
             (role.name, f"role {role.name}", role.required, True),
             (role.name, f"role {role.name}", role.preferred, False),
         ]
     names = {role.name for role in roles}
-    found += [("", "proximity", rule.level, rule.required) for rule in gang.proximity if names & set(rule.roles)]
+    asked_levels += [("", "proximity", rule.level, rule.required) for rule in gang.proximity if names & set(rule.roles)]
     # Of replicas that are not alike others may do, which ask for nothing that is missing.
     certain = [role for role in roles if not (needed and role.free)]
     pairs = {(role.name, replica.replica) for role in certain for replica in role.replicas}
     for rule in gang.rules:
         if not pairs.isdisjoint(rule.members):
-            found += [
+            asked_levels += [
                 ("", f"group {rule.name}", rule.required, True),
                 ("", f"group {rule.name}", rule.preferred, False),
             ]
-    found += [
+    asked_levels += [
         (role.name, f"a group of role {role.name}", level, True)
         for role in certain
         if not (needed and gang.required)
         for level in sorted({level for replica in role.replicas for level in _inside(replica.parts)})
     ]
     if gang.spread is not None and any(role.follow_unit for role in roles):
-        found.append(("", "spread", gang.spread.level, gang.spread.required))
-    return [(role, where, level, required) for role, where, level, required in found if level is not None]
+        asked_levels.append(("", "spread", gang.spread.level, gang.spread.required))
+    return [(role, where, level, required) for role, where, level, required in asked_levels if level is not None]
 
 
 def _inside(parts: Sequence[Part]) -> Iterator[str]:
@@ -240,20 +240,20 @@ class Torn:
     @property
     def message(self) -> str:
         """Sentence for a person."""
-        found = " and ".join(where(path) for path in self.domains[:5])
-        return f"{self.name} requires one {self.level}, but has members in {found}: nothing more is placed under it"
+        places = " and ".join(where(path) for path in self.domains[:5])
+        return f"{self.name} requires one {self.level}, but has members in {places}: nothing more is placed under it"
 
 
 def torn(gang: Gang, inventory: Inventory) -> list[Torn]:
     """Return every scope of a gang that is torn."""
     topology = inventory.topologies[gang.topology]
-    found = []
+    torn_groups = []
     for name, level, paths, members in _scopes(gang, inventory):
         depth = topology.depth(level)
         domains = sorted({path[: depth + 1] for path in paths}, key=lambda path: [value or "" for value in path])
         if len(domains) > 1 or any(path[-1] is None for path in domains):
-            found.append(Torn(name, level, tuple(domains), frozenset(members)))
-    return found
+            torn_groups.append(Torn(name, level, tuple(domains), frozenset(members)))
+    return torn_groups
 
 
 def allowed_demands(scopes: Sequence[Torn], demands: Iterable[Demand]) -> list[Demand]:

@@ -128,7 +128,7 @@ def _floors(pods: Sequence[int], count: int, max_skew: int) -> range:
 
 def fix_floors(gang: Gang, inventory: Inventory, demands: Sequence[Demand]) -> dict[tuple[int, int], Path]:
     """Choose what of the minimum goes to which domain, so that each has its floor: domains by role and replica."""
-    found: dict[tuple[int, int], Path] = {}
+    paths: dict[tuple[int, int], Path] = {}
     open_demands: dict[PodSpread, list[Demand]] = {}
     for demand in demands:
         pods = demand.replica.pods
@@ -138,8 +138,8 @@ def fix_floors(gang: Gang, inventory: Inventory, demands: Sequence[Demand]) -> d
         domains = find_domains(own[0].replica.pods[0].shape, gang.topology, inventory)
         lacking = domains.pods.items() if domains is not None and spread.floor is not None else ()
         places = (path for path, had in lacking for _ in range((spread.floor or 0) - had))
-        found |= {(demand.role, demand.replica.replica): path for demand, path in zip(own, places, strict=False)}
-    return found
+        paths |= {(demand.role, demand.replica.replica): path for demand, path in zip(own, places, strict=False)}
+    return paths
 
 
 def count_spread(gang: Gang, inventory: Inventory, pod: PodRequest, nodes: Mapping[str, str]) -> Mapping[Path, int]:

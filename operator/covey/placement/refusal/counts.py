@@ -235,8 +235,8 @@ class Counts:
         """Count the replicas of the role's minimum that are whole when that many of its open ones find room."""
         lost = {demand.replica.together for demand in self.open[role][count:]} - {None}
         numbers = minimum_of(self.gang.roles[role])
-        found = [d for d in self.open[role][:count] if d.replica.replica in numbers]
-        return self.done(role) + sum(d.replica.together not in lost for d in found)
+        counted = [d for d in self.open[role][:count] if d.replica.replica in numbers]
+        return self.done(role) + sum(d.replica.together not in lost for d in counted)
 
     def bringer(self, role: int) -> int:
         """Return the role of the minimum with which a role outside of it comes along."""

@@ -105,7 +105,7 @@ def _unselected(nodes: Sequence[core.Node], shape: Shape) -> str | None:
         if not any((node.metadata.labels or {}).get(key) == value for node in nodes):
             return f"no node has the label {key}={value} of its node selector; {_values(nodes, key)}"
     labels = [node.metadata.labels or {} for node in nodes]
-    if shape.node_selector and not any(_has_all(each, shape.node_selector) for each in labels):
+    if shape.node_selector and not any(_has_all(label, shape.node_selector) for label in labels):
         wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
         return f"no node has all labels of its node selector: {wanted}"
     unmet = [_unmet(nodes, term) for term in shape.node_affinity.node_selector_terms] if shape.node_affinity else []

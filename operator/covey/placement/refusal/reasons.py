@@ -264,11 +264,11 @@ class _Sentences:
             indices.setdefault(pod.shape, pod.index)
         if len(indices) < 2 or len(set(indices.values())) < len(indices):  # not alike in each replica: too much to say
             return ""
-        for_all = {each.cause: each.nodes for each in self._exclusions(role)}
+        for_all = {exclusion.cause: exclusion.nodes for exclusion in self._exclusions(role)}
         text = ""
         for shape, index in indices.items():
             own = self._exclusions(role, [shape])
-            more = [(each.cause, each.nodes - for_all.get(each.cause, 0)) for each in own]
+            more = [(exclusion.cause, exclusion.nodes - for_all.get(exclusion.cause, 0)) for exclusion in own]
             causes = join_names([f"{nodes} {cause}" for cause, nodes in more[:3] if nodes > 0])
             nodes = sum(nodes for _, nodes in more if nodes > 0)
             if nodes:

@@ -69,12 +69,12 @@ def _kept_off(inventory: Inventory, shapes: Sequence[Shape]) -> dict[str, list[s
     if not different or not all(map(_is_choosy, different)):
         return {}
     afar = [inventory.kept_off(shape) for shape in different]
-    found: dict[str, list[str]] = {}
+    by_cause: dict[str, list[str]] = {}
     for name, state in inventory.nodes.items():
         causes = [closed.get(name) or state.conflict(shape) for shape, closed in zip(different, afar, strict=True)]
         if None not in causes:
-            found.setdefault(causes[0] or "", []).append(name)
-    return found
+            by_cause.setdefault(causes[0] or "", []).append(name)
+    return by_cause
 
 
 def _is_choosy(shape: Shape) -> bool:
@@ -110,13 +110,13 @@ def _count(
     topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...], before: _Static
 ) -> _Static:
     depths = [(level, inventory.topologies[topology].depth(level)) for level in levels]
-    found: dict[str, str] = {}
+    cause_of: dict[str, str] = {}
     for name, state in inventory.nodes.items():
         changed = state.facts > before.facts
         cause = _cause(state, topology, shapes, depths) if changed else before.causes.get(name)
         if cause is not None:
-            found[name] = cause
-    return _Static(inventory.facts, found, Counter(found.values()))
+            cause_of[name] = cause
+    return _Static(inventory.facts, cause_of, Counter(cause_of.values()))
 
 
 def _cause(state: NodeState, topology: str, shapes: tuple[Shape, ...], depths: Sequence[tuple[str, int]]) -> str | None:
@@ -258,13 +258,13 @@ class Bench:
 
     def copy(self) -> Bench:
         """Return a copy in the same state."""
-        found = Bench((), {})
-        found._nodes, found._usable, found._kept_off = self._nodes, self._usable, self._kept_off
-        found._free = {name: dict(free) for name, free in self._free.items()}
-        found._could = {name: dict(could) for name, could in self._could.items()}
-        found._on = {name: list(on) for name, on in self._on.items()}
-        found._gaps = {shape: dict(gaps) for shape, gaps in self._gaps.items()}
-        return found
+        copied = Bench((), {})
+        copied._nodes, copied._usable, copied._kept_off = self._nodes, self._usable, self._kept_off
+        copied._free = {name: dict(free) for name, free in self._free.items()}
+        copied._could = {name: dict(could) for name, could in self._could.items()}
+        copied._on = {name: list(on) for name, on in self._on.items()}
+        copied._gaps = {shape: dict(gaps) for shape, gaps in self._gaps.items()}
+        return copied
 
     def lack(self, shapes: Sequence[Shape]) -> Shortage:
         """Compute what is missing for these pods, each put where the least is missing. Uses the capacity up."""

@@ -106,14 +106,14 @@ class Prices:
         if domain.path in self.used:
             return self.zero
         key = (domain.depth, domain.broken == 0, crowded)
-        found = self._known.get(key)
-        if found is None:
+        price = self._known.get(key)
+        if price is None:
             here = [int(depth == domain.depth) for depth in self._depths]
             broken = here if domain.broken == 0 else [0] * len(here)
-            found = self._known[key] = self._domains.pack([int(crowded), *here, *broken, 0, *(0,) * len(self._scarce)])
+            price = self._known[key] = self._domains.pack([int(crowded), *here, *broken, 0, *(0,) * len(self._scarce)])
         # Tightness is that of the finest domains alone.
         free = self.free(domain, beside)
-        return self._with_free(found, self._domains, free) if domain.depth == self._finest else found
+        return self._with_free(price, self._domains, free) if domain.depth == self._finest else price
 
     def hosts(self, number: int) -> Price:
         """Return the price of breaking into that many wholly free hosts."""
@@ -186,16 +186,16 @@ class Chain(Generic[Child]):
     def shares(self, vector: Sequence[int], mask: int) -> list[ChildShare[Child]]:
         """Return one way to share a vector out."""
         left: Vector = tuple(vector)
-        found: list[ChildShare[Child]] = []
+        shares: list[ChildShare[Child]] = []
         for index, child in enumerate(self._places):
             if not any(left) and not mask:
                 break
             inner, taken = self._step(index, left, mask)
             if inner or any(taken):
-                found.append(ChildShare(child, inner, taken))
+                shares.append(ChildShare(child, inner, taken))
             left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
             mask ^= inner
-        return found
+        return shares
 
     def _step(self, index: int, left: Vector, mask: int) -> tuple[int, Vector]:
         """The most that a child can take, with which the rest still fits behind it."""

@@ -105,12 +105,12 @@ class Cover(Generic[Child]):
             nowhere = np.zeros((self._word_count, len(vectors)), dtype=np.int64)
             nowhere[0] = NO_WAY
             return nowhere
-        found: Array = layer[:, vectors @ np.array(self._strides)]
-        return found
+        taken_bits: Array = layer[:, vectors @ np.array(self._strides)]
+        return taken_bits
 
     def shares(self, vector: Sequence[int], mask: int) -> list[ChildShare[Child]]:
         """One cheapest way to share a vector out; among equal ways the one that uses the earlier offers."""
-        left, found = tuple(vector), []
+        left, shares = tuple(vector), []
         between: dict[int, dict[int, Array]] = {}
         cell = self._flat(left)
         price = _words(self._last[mask], cell)
@@ -122,12 +122,12 @@ class Cover(Generic[Child]):
                 continue
             inner, point = self._choose_point(before, self.offers[index], left, mask, price)
             taken = tuple(map(min, point, left))
-            found.append(ChildShare(self.offers[index].child, inner, taken))
+            shares.append(ChildShare(self.offers[index].child, inner, taken))
             left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
             mask ^= inner
             cell = self._flat(left)
             price = _words(before[mask], cell)
-        return found[::-1]
+        return shares[::-1]
 
     def _choose_point(
         self, before: dict[int, Array], offer: ChildOffer[Child], vector: Vector, mask: int, price: Price
@@ -147,10 +147,10 @@ class Cover(Generic[Child]):
     def _prices_between(self, index: int) -> dict[int, dict[int, Array]]:
         """Return the prices from those that are kept up to those with that many children."""
         first = index - index % self._step
-        layer, found = self._kept[first], {}
+        layer, kept_layer = self._kept[first], {}
         for number in range(first, index):
-            layer = found[number + 1] = self._with(layer, self.offers[number])
-        return found
+            layer = kept_layer[number + 1] = self._with(layer, self.offers[number])
+        return kept_layer
 
     def _with(self, before: dict[int, Array], offer: ChildOffer[Child]) -> dict[int, Array]:
         after = dict(before)
@@ -282,8 +282,8 @@ def _move_prices(layer: Array, need: Vector, rows: Array, prices: Array) -> Arra
         best = least if best is None else _smaller(least, best)
     whole = np.empty((words, prod(box.shape[1:])), dtype=np.int64)
     whole[:, :length] = best
-    found = whole.reshape(box.shape)[(slice(None), *(slice(0, size) for size in sizes))]
-    return np.ascontiguousarray(found).reshape(words, -1)
+    reached = whole.reshape(box.shape)[(slice(None), *(slice(0, size) for size in sizes))]
+    return np.ascontiguousarray(reached).reshape(words, -1)
 
 
 def _least(costs: Array) -> Array:

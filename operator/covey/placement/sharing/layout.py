@@ -180,7 +180,7 @@ class DemandLayout:
     def _price_children(self, children: Sequence[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
         """Children with what they cost themselves, cheap ones first."""
         priced = [(self._own(child), child, entry) for child, entry in children]
-        priced.sort(key=lambda each: (each[0], order(each[1])))
+        priced.sort(key=lambda entry: (entry[0], order(entry[1])))
         return priced
 
     def _inside(self, scope: DomainNode, target: Vector) -> Price:
@@ -280,8 +280,8 @@ class DemandLayout:
 
     def _cover(self, domain: DomainNode, need: Vector) -> Cover[Place] | Chain[Place] | Mixture[Place]:
         key = (domain.path, need)
-        found = self._covers.get(key)
-        if found is None:
+        cover = self._covers.get(key)
+        if cover is None:
             offered = [
                 (child, entry) for child, entry in self.engine.offers_below(domain, self.view) if entry.number != 0
             ]
@@ -291,12 +291,12 @@ class DemandLayout:
             if sum(_points(entry) for _, _, entry in children) * cells > self._cells:
                 frame = self.engine.frames[domain.depth + 1]
                 own = Budget(self.engine.budget.limit)
-                found = Chain(need, [(child, entry) for _, child, entry in children], frame, own)
+                cover = Chain(need, [(child, entry) for _, child, entry in children], frame, own)
             else:
                 offers = [self._offer(child, entry, need, own) for own, child, entry in children]
-                found = Cover(need, offers, words)
-            self._covers[key] = found
-        return found
+                cover = Cover(need, offers, words)
+            self._covers[key] = cover
+        return cover
 
     def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Price, Place, Entry]]:
         """The cheapest of children that offer the same, no more than could be used; cheap ones first, with prices."""
@@ -306,7 +306,11 @@ class DemandLayout:
         ):
             return priced
         seen: dict[Hashable, count[int]] = {}
-        return [each for each in priced if next(seen.setdefault(self._alike(*each[1:]), count())) < most]
+        return [
+            priced_child
+            for priced_child in priced
+            if next(seen.setdefault(self._alike(*priced_child[1:]), count())) < most
+        ]
 
     def _alike(self, child: Place, entry: Entry) -> Hashable:
         """Return a key that is the same for children that can replace each other, but for their own prices."""
@@ -351,15 +355,15 @@ class DemandLayout:
         """The largest vectors that a bottom domain takes with 0, 1, 2 … wholly free hosts broken into, so priced."""
         steps = self.engine.breaking(child, self.view)
         key = (child.depth, steps.number, mask, need)
-        found = self.engine.points.get(key)
-        if found is None:
+        cached = self.engine.points.get(key)
+        if cached is None:
             taken: dict[Vector, int] = {}
             for number, entry in steps.offers:
                 for point in clip(entry.tables[mask].points, need) if mask in entry.tables else ():
                     taken.setdefault(point, number)
-            found = (Points(list(taken), need), np.array([*taken.values()], dtype=np.int64))
-            self._remember(key, found, found[0])
-        points, numbers = found
+            cached = (Points(list(taken), need), np.array([*taken.values()], dtype=np.int64))
+            self._remember(key, cached, cached[0])
+        points, numbers = cached
         return points, self._one_host * numbers
 
     def _leaves_room(self, domain: DomainNode) -> bool:
@@ -371,18 +375,18 @@ class DemandLayout:
         """The largest vectors that a child takes of a need; remembered, as equal tables come again and again."""
         depth = child.depth if isinstance(child, DomainNode) else self._bottom + 1
         key = (depth, table.number, need)
-        found: Points | None = self.engine.points.get(key)
-        if found is None:
-            found = Points(clip(table.points, need), need)
-            self._remember(key, found, found)
-        return found
+        points: Points | None = self.engine.points.get(key)
+        if points is None:
+            points = Points(clip(table.points, need), need)
+            self._remember(key, points, points)
+        return points
 
-    def _remember(self, key: Hashable, found: Any, points: Points) -> None:
+    def _remember(self, key: Hashable, content: Any, points: Points) -> None:
         self.engine.points_size += points.rows.size
         if self.engine.points_size > _POINTS:
             self.engine.points.clear()
             self.engine.points_size = points.rows.size
-        self.engine.points[key] = found
+        self.engine.points[key] = content
 
     def _price_list(self, child: DomainNode, table: Table, mask: int, need: Vector) -> tuple[Points, Any] | None:
         """Points of a domain with finer domains inside, each at its own price; None when the list would be long."""

@@ -53,7 +53,7 @@ class Hull:
         #: The largest vectors of all sorts, one sort after another.
         self._rows: Array = np.concatenate(tops).astype(np.int64) if tops else np.zeros((0, 0), dtype=np.int64)
         self._starts = np.cumsum([0, *map(len, tops)])[:-1]
-        self._lengths = np.array([len(each) for each in tops], dtype=np.int64)
+        self._lengths = np.array([len(top) for top in tops], dtype=np.int64)
         self._counts = np.array([count for _, count in sorts], dtype=np.int64)
         #: Vectors chosen under weights that were of use, one of each sort, and their sums.
         self._known: list[tuple[Array, Array]] = []
@@ -82,9 +82,9 @@ class Hull:
         )
         reach, shares, weights = 0.0, np.zeros(0), tried[0]
         for _ in range(_ROUNDS):
-            for each in tried:
-                rows, total = self._most(each, asked, scale)
-                if float(total[asked] / scale @ each) < 1 - _TINY and self._is_infeasible(each, wanted, asked):
+            for trial in tried:
+                rows, total = self._most(trial, asked, scale)
+                if float(total[asked] / scale @ trial) < 1 - _TINY and self._is_infeasible(trial, wanted, asked):
                     return None
                 columns.append((rows, total))
             gains = np.array([total[asked] / scale for _, total in columns]).T
@@ -244,12 +244,12 @@ class Mixture(Generic[Child]):
 
     def _share_out(self, children: Sequence[tuple[Child, Entry, Table]], start: int) -> list[ChildShare[Child]] | None:
         left, rest = list(children), np.array(self.need, dtype=np.int64)
-        found: list[ChildShare[Child]] = []
+        shares: list[ChildShare[Child]] = []
         while rest.any():
             if len(left) <= _LAST[0]:
                 last = self._last(left, rest)
                 if last is not None:
-                    return None if not last else [*found, *last]
+                    return None if not last else [*shares, *last]
             mix = self._hull_of(left).mix(tuple(rest.tolist()))
             if mix is None or not mix.shares:
                 return None
@@ -258,9 +258,9 @@ class Mixture(Generic[Child]):
                 taken = np.minimum(vector, rest)
                 rest = rest - taken
                 if taken.any():
-                    found.append(ChildShare(left[index][0], 0, tuple(taken.tolist())))
-            left = [each for index, each in enumerate(left) if index not in given]
-        return found
+                    shares.append(ChildShare(left[index][0], 0, tuple(taken.tolist())))
+            left = [child for index, child in enumerate(left) if index not in given]
+        return shares
 
     def _last(self, left: Sequence[tuple[Child, Entry, Table]], rest: Array) -> list[ChildShare[Child]] | None:
         """Share the rest among the last children; empty when they cannot take it, None when that is too much work."""
