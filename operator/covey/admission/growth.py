@@ -322,7 +322,6 @@ def _placed_part(replica: ReplicaRequest) -> ReplicaRequest | None:
 
 
 def _without_waiting(role: RoleRequest) -> RoleRequest:
-    """A role of which nothing is to be placed."""
     return replace(role, replicas=tuple(kept for replica in role.replicas if (kept := _placed_part(replica))))
 
 

@@ -115,14 +115,17 @@ class Extender:
         if root is None:
             return None
         conditions = root.status.conditions
+        surplus, movable = core.condition(conditions, names.SURPLUS_ADMITTED), core.condition(conditions, names.MOVABLE)
+        # What is said of the root as it was before is no advice now.
+        is_current = movable is not None and (movable.observed_generation or 0) >= root.metadata.generation
         return UnitReport(
             root.metadata.uid,
             root.metadata.creation_timestamp,
             core.condition(conditions, names.ADMITTED),
             core.condition(conditions, names.TOPOLOGY_SATISFIED),
             max((placement.path for placement in root.status.placement or ()), key=len, default=()),
-            _movable(root),
-            _surplus(root),
+            movable.reason if movable is not None and is_current and movable.status == "True" else "",
+            surplus.message if surplus is not None and surplus.status == "False" else "",
         )
 
     def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
@@ -142,15 +145,3 @@ class Extender:
     def release(self, _progress: Progress) -> Release:
         """Release nobody: the scheduler process lifts its gate itself, with the pin."""
         return Release()
-
-
-def _surplus(root: Owned) -> str:
-    condition = core.condition(root.status.conditions, names.SURPLUS_ADMITTED)
-    return condition.message if condition is not None and condition.status == "False" else ""
-
-
-def _movable(root: Owned) -> str:
-    """Return what could be placed if it were given up, as the scheduler process reports for the root as it is now."""
-    condition = core.condition(root.status.conditions, names.MOVABLE)
-    current = condition is not None and (condition.observed_generation or 0) >= root.metadata.generation
-    return condition.reason if condition is not None and current and condition.status == "True" else ""

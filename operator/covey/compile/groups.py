@@ -206,6 +206,7 @@ class GroupCompiler:
         return template
 
     def _root_body(self) -> Object:
+        preemption = self._spec.preemption
         gang_roles = sum(count.minimum > 0 for count in self._scale.roles.values())
         return {
             "schedulingPolicy": _policy("minGroupCount", gang_roles),
@@ -213,17 +214,13 @@ class GroupCompiler:
             "timeoutSeconds": self._spec.gang.timeout_seconds,
             "holdSeconds": self._spec.hold_seconds,
             **_present("schedulingConstraints", self._root_constraints()),
-            **_present("preemption", self._preemption()),
+            **_present("preemption", preemption.model_dump(by_alias=True, exclude_none=True) if preemption else None),
             **_present("queue", self._spec.queue),
             **self._common,
         }
 
-    def _preemption(self) -> Object:
-        preemption = self._spec.preemption
-        return preemption.model_dump(by_alias=True, exclude_none=True) if preemption is not None else {}
-
     def _role_body(self, role: Role, *, composite: bool, least: int, desired: int) -> Object:
-        constraints = _follow(role)
+        constraints: Object = {} if role.topology.follow_unit else {"followUnit": False}
         if not composite:
             constraints |= _present("topology", _topology(role.topology.required, role.topology.preferred, "Pod"))
         return {
@@ -275,10 +272,6 @@ def _policy(count: str, minimum: int) -> Object:
 def _present(key: str, value: object) -> Object:
     """The pair, unless the value is empty: an absent field is not the same as an empty one to server-side apply."""
     return {key: value} if value else {}
-
-
-def _follow(role: Role) -> Object:
-    return {} if role.topology.follow_unit else {"followUnit": False}
 
 
 def _topology(required: str | None, preferred: str | None, scope: str) -> list[Object]:

@@ -230,7 +230,8 @@ class PodFactory:
             together = self._layout.together.get(replica, {})
             own = {names.LABEL_INFERENCE: self._owner.name, **identity.group_labels(*replica)}
             shared = self._shared[replica] = {**own, **self.membership(slot).labels, **together}
-        return {**shared, names.LABEL_INDEX: str(slot.index), **self._lws_labels(slot)}
+        of_lws = self.lws_labels(slot) if self._spec.compat.lws_labels is LwsLabels.ALWAYS else {}
+        return {**shared, names.LABEL_INDEX: str(slot.index), **of_lws}
 
     def protection(self, slot: Slot) -> Mapping[str, str]:
         """The label by which the budget of the namespace selects the pod of a slot; empty where it does not."""
@@ -304,9 +305,6 @@ class PodFactory:
         if role not in serving or self._revision.roles[role].hash != revision.hash:
             return {}
         return {names.LABEL_PAIRING: self._revision.pairing(serving)}
-
-    def _lws_labels(self, slot: Slot) -> Mapping[str, str]:
-        return self.lws_labels(slot) if self._spec.compat.lws_labels is LwsLabels.ALWAYS else {}
 
     def _pod_spec(self, slot: Slot, prepared: _Prepared, *, held: bool) -> dict[str, Any]:
         ours = self._environment(slot)

@@ -175,7 +175,6 @@ def _join_variables(first: Sequence[Any], then: Sequence[Any]) -> list[Any]:
 
 
 def _whole(source: Fields) -> Object:
-    """Take all fields of an object as they are."""
     return {key: source.take(key) for key in source.rest()}
 
 

@@ -12,7 +12,7 @@ first, then those that were let go, then those of lower number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -67,7 +67,8 @@ def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Ob
     ungate: list[Ungate] = []
     waits: dict[int, dict[str, None]] = {}
     later: list[float] = []
-    for slot, pod in _gated_pods(observed):
+    gated = ((slot, pod) for slot, pod in observed.current.items() if names.GATE_START in core.gates(pod))
+    for slot, pod in gated:
         causes = tuple(_causes(roles.get(slot.role), slot, scale, states.get(slot.unit, _NOTHING), observed))
         until = starts_at(pod, roles.get(slot.role))
         if until > observed.now:
@@ -85,12 +86,6 @@ def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Ob
 def starts_at(pod: core.Pod, role: Role | None) -> float:
     """Time at which a pod may start after failures of its replica, in seconds since the epoch."""
     return podstate.past(pod).starts_at(role.backoff) if role is not None else 0.0
-
-
-def _gated_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
-    for slot, pod in observed.current.items():
-        if names.GATE_START in core.gates(pod):
-            yield slot, pod
 
 
 def _causes(
@@ -123,24 +118,18 @@ def progress_of(inference: DisaggregatedInference, layout: Layout, states: State
 
 def find_released(release: Release, observed: Observed) -> Outcome:
     """Carry out a backend's decision: lift gates, and delete pods that must not be there yet."""
-    actions = Actions(ungate=tuple(_let_go(release, observed)), delete_pods=tuple(_taken_back(release, observed)))
-    return Outcome(actions, again=release.again)
-
-
-def _let_go(release: Release, observed: Observed) -> Iterator[Ungate]:
-    """The pods in the places that may go."""
-    for slot in release.slots:
-        pod = observed.current.get(slot)
-        if pod is not None and not podstate.is_let_go(pod):
-            yield Ungate(pod, names.GATE_GANG, release.confined.get(slot, {}))
-
-
-def _taken_back(release: Release, observed: Observed) -> Iterator[DeletePod]:
-    """Pods without a node in places where there are to be none yet."""
-    for slot in release.withheld:
-        for pod in observed.pods.get(slot, ()):
-            if not podstate.is_bound(pod) and not podstate.is_terminating(pod):
-                yield DeletePod(pod, "the minimum comes first")
+    ungate = tuple(
+        Ungate(pod, names.GATE_GANG, release.confined.get(slot, {}))
+        for slot in release.slots
+        if (pod := observed.current.get(slot)) is not None and not podstate.is_let_go(pod)
+    )
+    withheld = (pod for slot in release.withheld for pod in observed.pods.get(slot, ()))
+    delete = tuple(
+        DeletePod(pod, "the minimum comes first")
+        for pod in withheld
+        if not podstate.is_bound(pod) and not podstate.is_terminating(pod)
+    )
+    return Outcome(Actions(ungate=ungate, delete_pods=delete), again=release.again)
 
 
 def _progress(
@@ -153,7 +142,10 @@ def _progress(
             number: tuple(Slot(unit, role, number, index) for index in range(revision.size))
             for number, revision in replicas.items()
         }
-        pods = {number: tuple(_live(places, observed)) for number, places in slots.items()}
+        pods = {
+            number: tuple(pod for slot in places if (pod := observed.current.get(slot)) is not None)
+            for number, places in slots.items()
+        }
         free = {
             number
             for number, pods_of in pods.items()
@@ -170,10 +162,3 @@ def _progress(
                 is_bound=number in bound,
                 pods=pods[number],
             )
-
-
-def _live(slots: Iterable[Slot], observed: Observed) -> Iterator[core.Pod]:
-    for slot in slots:
-        pod = observed.current.get(slot)
-        if pod is not None:
-            yield pod

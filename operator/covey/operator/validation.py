@@ -442,20 +442,16 @@ def _accept(
     # What claims are made of may have been changed while nothing of it was there.
     proven = any(revision.is_same(wanted) for revision in known) and (_is_there(observed) or not any(wanted.pod_claims))
     unproven = not (spec.suspend or proven or _runs(wanted, observed))
-    former = revision_before(wanted, observed) if _has_failed(wanted, observed) else None
+    has_failed = any(
+        stored.failed and stored.record and stored.record.revision.is_same(wanted) for stored in observed.revisions
+    )
+    former = revision_before(wanted, observed) if has_failed else None
     accepted = Accepted(spec, content, resolved, wanted)
     if former is not None:
         content = with_rolled(content, former)
         accepted = Accepted(DisaggregatedInferenceSpec.model_validate(content), content, resolved, former)
     effective = inference.model_copy(update={"spec": accepted.effective})
     return AcceptedSpec(effective, accepted, wanted, failed=former is not None, unproven=unproven)
-
-
-def _has_failed(wanted: Revision, observed: Observed) -> bool:
-    return any(
-        revision.failed and revision.record and revision.record.revision.is_same(wanted)
-        for revision in observed.revisions
-    )
 
 
 def revision_before(wanted: Revision, observed: Observed) -> Revision | None:
@@ -480,7 +476,6 @@ def _runs(wanted: Revision, observed: Observed) -> bool:
 
 
 def _readable_revisions(observed: Observed) -> list[Revision]:
-    """The revisions that can be read, the newest first."""
     newest_first = sorted(observed.revisions, key=lambda stored: stored.number, reverse=True)
     return [stored.record.revision for stored in newest_first if stored.record is not None]
 

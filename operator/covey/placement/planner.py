@@ -303,7 +303,12 @@ class _Planner:
         Exact tables as far as a look may go; then the cheap proofs, and placements that are not proven the best.
         """
         with suppress(SearchLimit):
-            return self._place_with_preferences(needed, everything) or self._with_torn() or self._at_once(everything)
+            # At last minimum and surplus in one search, whatever is preferred.
+            return (
+                self._place_with_preferences(needed, everything)
+                or self._with_torn()
+                or self._laid_out(everything, Budget(self._limit))
+            )
         search = self._search()
         nodes = search.find_places(everything)
         if nodes is not None:
@@ -341,16 +346,6 @@ class _Planner:
         """
         least = self._solution(needed, self._required, self._required, Budget(limit))
         return self._place(needed, everything, self._reachable_aims(needed), limit) if least.feasible() else least
-
-    def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution:
-        """Return the nodes of minimum and surplus in one search, whatever is preferred.
-
-        Or the solution that shows that not even the minimum fits.
-
-        Raises:
-            SearchLimit: this look does not settle it.
-        """
-        return self._laid_out(everything, Budget(self._limit))
 
     def _with_torn(self) -> dict[str, str] | None:
         """Return the nodes of all that is missing, where the surplus has half placed replicas and all of it fits."""

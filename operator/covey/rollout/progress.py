@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from covey.compile.revision import RoleRevision
 from covey.rollout.model import RoleState, Stage, UnitState, UnitStep, serving
 from covey.rollout.step import is_fresh
 
@@ -186,7 +185,6 @@ def _wave(state: RoleState, step: Mapping[int, object]) -> int:
 
 
 def _gates(units: Mapping[int, tuple[UnitState, UnitStep]]) -> Iterator[tuple[Gate, str]]:
-    """The gates at which the units wait."""
     gates_of = {number: list(_waits(unit, step)) for number, (unit, step) in units.items()}
     rolled = {number for number, (unit, _) in units.items() if any(state.outdated for state in unit.roles.values())}
     # A unit that goes on is not held by the partition of another.
@@ -215,7 +213,11 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
     if any(starting.values()):
         yield Gate.READINESS, f"{_join_counts(starting)} of the new revision not Ready yet"
         return
-    if any(_hashes(step.roles[name]) != _hashes(_revisions(state)) for name, state in roles.items()):
+    if any(
+        {number: revision.hash for number, revision in step.roles[name].items()}
+        != {number: replica.revision.hash for number, replica in state.alive.items()}
+        for name, state in roles.items()
+    ):
         return
     left = {name: len(state.outdated) for name, state in roles.items() if state.outdated}
     if not left:
@@ -224,14 +226,6 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
         yield Gate.PARTITION, f"the partition keeps {_join_counts(left)} of other revisions"
     else:
         yield Gate.BUDGET, f"{_join_counts(left)} of other revisions, of which none may be missing now"
-
-
-def _revisions(state: RoleState) -> Mapping[int, RoleRevision]:
-    return {number: replica.revision for number, replica in state.alive.items()}
-
-
-def _hashes(replicas: Mapping[int, RoleRevision]) -> Mapping[int, str]:
-    return {number: revision.hash for number, revision in replicas.items()}
 
 
 def _join_counts(counts: Mapping[str, int]) -> str:

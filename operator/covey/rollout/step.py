@@ -123,7 +123,9 @@ def next_step(unit: UnitState) -> UnitStep:
     """The next layout of a unit; the same again when nothing is to change."""
     # 1. Nothing of it has ever run: there is nothing to go easy on.
     if not unit.stays and is_fresh(unit):
-        return UnitStep({name: _fresh(state) for name, state in unit.roles.items()})
+        # What waits takes the new template where it is.
+        layouts = {n: _fill(_best(state.alive, state.wanted), state.wanted, state) for n, state in unit.roles.items()}
+        return UnitStep({name: _of(layouts[name], state.target) for name, state in unit.roles.items()})
     changing = {name: state for name, state in unit.roles.items() if state.outdated}
     window_of = None if unit.is_held else windows(changing)
     # 2. No other revision is to be brought in, or may be: sizes, and successors of what leaves.
@@ -146,11 +148,6 @@ def next_step(unit: UnitState) -> UnitStep:
 def is_fresh(unit: UnitState) -> bool:
     """No replica of it has ever had its nodes."""
     return all(replica.fresh for state in unit.roles.values() for replica in state.alive.values())
-
-
-def _fresh(state: RoleState) -> Replicas:
-    """All of the target: what waits takes a new template where it is."""
-    return _of(_fill(_best(state.alive, state.wanted), state.wanted, state), state.target)
 
 
 def _stay(state: RoleState) -> Replicas:

@@ -36,6 +36,8 @@ from covey.scheduler.cache import Cache
 from covey.scheduler.turns import Breath
 from covey.scheduler.writer import PodWriter
 
+log = get_logger(__name__)
+
 Outcome = TypeVar("Outcome")
 
 
@@ -109,8 +111,6 @@ class Checks:
 def _is_large(unit: Unit) -> bool:
     return sum(len(replica.pods) for role in unit.roles for replica in role.replicas) > LARGE
 
-
-log = get_logger(__name__)
 
 #: Attempts at one Binding and the seconds before the second; the wait doubles. About 13 s in all.
 ATTEMPTS: Final = 7

@@ -29,6 +29,8 @@ from covey.observability.logging import get_logger
 from covey.placement.model import Gang
 from covey.scheduler.cache import Cache
 
+log = get_logger(__name__)
+
 #: Seconds of work after which others get their turn.
 BREATH: Final = 0.004
 
@@ -56,8 +58,6 @@ class Breath:
                 await asyncio.sleep(0)
                 self._begun = self._clock()
 
-
-log = get_logger(__name__)
 
 #: Seconds between two looks at our own pod, and between two attempts to change it.
 INTERVAL: Final = 5.0

@@ -44,6 +44,8 @@ from covey.observability.logging import get_logger
 from covey.scheduler.pin import Patch, annotate_patch, pin_patch
 from covey.scheduler.turns import MARK, RELEASE
 
+log = get_logger(__name__)
+
 #: Seconds until the first new attempt, doubled at each further one, and the most.
 FIRST: Final = 0.02
 LONGEST: Final = 5.0
@@ -64,8 +66,6 @@ class Misses:
         """A plan was good, or the unit wants none any more."""
         self._counts.pop(root, None)
 
-
-log = get_logger(__name__)
 
 #: Attempts at one pin, and the seconds before the second; the wait doubles. About 25 s in all.
 ATTEMPTS: Final = 8

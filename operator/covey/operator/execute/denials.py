@@ -20,6 +20,8 @@ from covey.observability.logging import get_logger
 from covey.operator.model.actions import Object
 from covey.operator.model.problem import REASON_REFUSED, Problem, is_denial
 
+_log = get_logger(__name__)
+
 
 class Allowance:
     """A token bucket: ``rate`` tokens a second, of which at most one second's worth is saved up.
@@ -43,9 +45,6 @@ class Allowance:
         taken = min(wanted, int(self._left))
         self._left -= taken
         return taken
-
-
-_log = get_logger(__name__)
 
 
 class Denials:

@@ -6,144 +6,34 @@ pod whose labels or whose deletion is denied keeps its place; the pairing that i
 a replica that could not be marked is not deleted. On an object that is not there depend its pods and further objects
 (``Dependants``), on a pod its replica (``Creations``), on a note, a record or a budget nothing. Every action may be
 repeated: names are deterministic, deletions name an incarnation.
-
-Pods are created those that matter most first; a refused one ends its own replica, and no other. Of a minimum that does
-not run it ends the unit: a part of it would serve nobody, and hold what others could use.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Owner, PodFactory, ReplicaKey, type_of
-from covey.compile.identity import hostname
+from covey.compile import Owner, PodFactory, type_of
 from covey.compile.network import ADDRESSED
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.model import podstate
 from covey.observability.logging import get_logger
+from covey.operator.execute.creations import Creations
 from covey.operator.execute.denials import Denials, Dependants
 from covey.operator.execute.pods import NO_CALLBACKS, PodCallbacks, PodWriter, may_begin_to_serve
 from covey.operator.execute.put import ObjectWriter, ScalerWriter, Stored
-from covey.operator.model.actions import Actions, CreatePod, DeleteObject, Object, Precedence, PutScaler
+from covey.operator.model.actions import Actions, CreatePod, DeleteObject, Object, PutScaler
 from covey.operator.model.objects import CONTROLLER_REVISIONS
 from covey.operator.model.observed import Observed
-from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_denial, sum_up
-
-#: Refused replicas of one role and revision after which no more of them are asked for in this pass.
-_ENOUGH: Final = 3
-
-#: Role and hash of its revision: pods of one kind are made from the same template.
-Kind = tuple[str, str]
-
-
-class Each(Protocol):
-    """Does something for all items, many at a time."""
-
-    async def __call__(self, do: Callable[[CreatePod], Awaitable[None]], items: Collection[CreatePod], /) -> None:
-        """Do it for all items; raise the first failure."""
-
-
-class Creations:
-    """The creations of one pass.
-
-    Args:
-        create: asks for one pod.
-        each: asks for many.
-        kind_of: the role and revision of a pod.
-        lacks: something that a pod needs could not be created.
-    """
-
-    def __init__(
-        self,
-        create: Callable[[CreatePod], Awaitable[None]],
-        each: Each,
-        kind_of: Callable[[CreatePod], Kind],
-        lacks: Callable[[CreatePod], bool],
-    ) -> None:
-        self._create = create
-        self._each = each
-        self._kind_of = kind_of
-        self._lacks = lacks
-        self._refused: set[ReplicaKey] = set()
-        #: Units that do not run, and of which something is refused.
-        self._ended: set[int] = set()
-        self._refusals = Counter[Kind]()
-        #: What a person has to know of, each once.
-        self.problems: list[Problem] = []
-        #: What passes by itself.
-        self.delays: list[Exception] = []
-
-    async def run(self, items: Iterable[CreatePod]) -> None:
-        """Create the pods, one precedence after another.
-
-        Raises:
-            KubeError: a request failed for another reason than that this pod is refused.
-        """
-        for _, group in groupby(items, key=lambda item: item.precedence):
-            items = list(group)
-            lacking = {item.slot[:3] for item in items if self._lacks(item)}
-            for item in items:
-                if item.slot[:3] in lacking:
-                    self._end(item)
-            await self._run([item for item in items if not self._is_ended(item)])
-
-    def _end(self, item: CreatePod) -> None:
-        self._refused.add(item.slot[:3])
-        if item.precedence is Precedence.MINIMUM:
-            self._ended.add(item.slot.unit)
-
-    def _is_ended(self, item: CreatePod) -> bool:
-        return item.slot[:3] in self._refused or item.slot.unit in self._ended
-
-    async def _run(self, items: Collection[CreatePod]) -> None:
-        """Create one pod of each kind first; where it is refused, try the rest one by one until ``_ENOUGH`` are."""
-        first: dict[Kind, CreatePod] = {}
-        for item in items:
-            first.setdefault(self._kind_of(item), item)
-        await self._each(self._try, list(first.values()))
-        rest = [item for item in items if item is not first[self._kind_of(item)]]
-        await self._each(self._try, [item for item in rest if not self._refusals[self._kind_of(item)]])
-        for item in rest:
-            if self._refusals[self._kind_of(item)]:
-                await self._try(item)
-
-    async def _try(self, item: CreatePod) -> None:
-        replica, kind = item.slot[:3], self._kind_of(item)
-        if self._is_ended(item) or self._refusals[kind] >= _ENOUGH:
-            return
-        try:
-            await self._create(item)
-        except Blocked as blocked:
-            problem = blocked.problem
-        except (Conflict, Retryable) as error:
-            self._end(item)
-            self.delays.append(error)
-            return
-        except ApiError as error:
-            if not is_denial(error):
-                raise
-            message = f"the API server denies the creation of pod {hostname(item.slot)}: {error.message}"
-            problem = Problem(REASON_REFUSED, message, retry=True)
-        else:
-            return
-        _log.warning("pod refused", pod=hostname(item.slot), reason=problem.reason, error=problem.message)
-        # Several pods of a replica may be asked for at once.
-        self._refusals[kind] += replica not in self._refused
-        self._end(item)
-        if problem not in self.problems:
-            self.problems.append(problem)
-
+from covey.operator.model.problem import Blocked, Problem, is_denial, sum_up
 
 _log = get_logger(__name__)
 

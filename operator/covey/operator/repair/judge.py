@@ -145,8 +145,13 @@ class Failing:
         """
         roles, now = {role.name: role for role in inference.spec.roles}, observed.now
         plans = tuple(replicas)
-        waits = {item.slot: _starts_at(item, roles) - now for plan in plans for item in plan.create}
-        late = {slot: seconds for slot, seconds in waits.items() if seconds > 0}
+        starts = {
+            item.slot: item.told.past.starts_at(roles[item.slot.role].backoff)
+            for plan in plans
+            for item in plan.create
+            if item.slot.role in roles
+        }
+        late = {slot: at - now for slot, at in starts.items() if at > now}
         shunned = () if self.reserves else tuple(entry.node for entry in self.avoided if entry.node)
         if not late and not shunned:
             return plans, late
@@ -372,9 +377,3 @@ class _Judge:
             avoided,
             self._reserves,
         )
-
-
-def _starts_at(item: CreatePod, roles: Mapping[str, Role]) -> float:
-    """Time at which a new pod may start, in seconds since the epoch."""
-    role = roles.get(item.slot.role)
-    return item.told.past.starts_at(role.backoff) if role is not None else 0.0

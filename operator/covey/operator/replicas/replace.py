@@ -91,7 +91,11 @@ def _precedences(
         if all(replica not in torn for replica in replicas):
             continue
         count = scale.count(unit, role)
-        lost = {replica: torn[replica] or _has_pods(tree, replica, observed) for replica in replicas if replica in torn}
+        lost = {
+            replica: torn[replica] or any(slot in observed.current for slot in tree.replicas.get(replica, ()))
+            for replica in replicas
+            if replica in torn
+        }
         ranked = sorted(replicas, key=lambda replica: (replica in torn, not lost.get(replica, True), replica))
         for position, replica in enumerate(ranked):
             if replica not in torn:
@@ -111,10 +115,6 @@ def _roles(tree: Tree, units: Iterable[int]) -> Mapping[tuple[int, str], list[Re
         for unit in sorted(units)
         for role, replicas in tree.layout.units.get(unit, {}).items()
     }
-
-
-def _has_pods(tree: Tree, replica: ReplicaKey, observed: Observed) -> bool:
-    return any(slot in observed.current for slot in tree.replicas.get(replica, ()))
 
 
 def count_of(count: int) -> str:

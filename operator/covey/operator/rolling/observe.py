@@ -291,7 +291,10 @@ class Seen:
         return {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
-        if any(podstate.is_draining(pod) or self._retires(pod) for pod in every):
+        retired = self.observed.retired
+        if any(
+            podstate.is_draining(pod) or (pod.metadata.uid in retired and podstate.is_terminating(pod)) for pod in every
+        ):
             return Stage.GOING
         if not state.is_admitted:
             return Stage.WAITING
@@ -303,9 +306,6 @@ class Seen:
             return Stage.STARTING
         self.doubt = left if self.doubt is None else min(self.doubt, left)
         return Stage.DOUBTFUL
-
-    def _retires(self, pod: core.Pod) -> bool:
-        return pod.metadata.uid in self.observed.retired and podstate.is_terminating(pod)
 
 
 def describe_blocked(roles: Mapping[str, RoleState]) -> str:

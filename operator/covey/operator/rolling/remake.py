@@ -198,5 +198,4 @@ def _serves(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bo
 
 
 def _runs(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
-    """Tell whether the minimum of a unit is bound."""
     return count_unit(scale.roles, roles, attrgetter("is_bound")).has_minimum

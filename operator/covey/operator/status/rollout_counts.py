@@ -158,6 +158,5 @@ def _of_evacuation(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[C
 
 
 def _true(status: Mapping[str, Any]) -> dict[str, str]:
-    """The reasons of the conditions that are True."""
     conditions = status.get("conditions") or ()
     return {condition["type"]: condition["reason"] for condition in conditions if condition["status"] == "True"}

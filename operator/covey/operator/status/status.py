@@ -56,11 +56,11 @@ def is_passing(units: Sequence[Unit], problem: Problem | None, served: Container
     if problem is not None:
         return False
     going = [unit for unit in units if not unit.is_available]
-    return bool(going) and all(_goes_on(unit) and unit.number not in served for unit in going)
-
-
-def _goes_on(unit: Unit) -> bool:
-    return unit.phase in {Phase.ADMITTED, Phase.SCHEDULED} or unit.reason == names.REASON_WAITING
+    return bool(going) and all(
+        (unit.phase in {Phase.ADMITTED, Phase.SCHEDULED} or unit.reason == names.REASON_WAITING)
+        and unit.number not in served
+        for unit in going
+    )
 
 
 def is_news(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -143,7 +143,10 @@ def compute(
     known = find_served((unit.number for unit in units), before)
     served = frozenset(unit.number for unit in units if unit.is_available or unit.number in known)
     served -= plan.loss.anew
-    findings = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
+    lives = any(not podstate.is_terminating(pod) for pod in observed.every_pod())
+    findings = find_conditions(Situation(verdict, plan, units, failure, served, lives=lives))
+    # The list may have to leave some out: those that are well.
+    worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))
     roles = _roles(verdict, observed, plan)
     progress = plan.rolling.progress if plan.rolling is not None else None
     return DisaggregatedInferenceStatus(
@@ -154,7 +157,7 @@ def compute(
         roles=roles,
         rollout=rollout_status(progress, plan.former) if progress is not None else None,
         complete_revision=plan.complete or None,
-        unit_statuses=_list_units(units, served, plan),
+        unit_statuses=tuple(_unit(unit, served, plan) for unit in worst[:_LISTED]),
         headroom=Headroom.model_validate(plan.headroom.told) if plan.headroom.told else None,
         summary=_summary(roles, units, findings, Scale.of(inference.spec).units),
         selector=f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
@@ -252,17 +255,6 @@ def _marks(observed: Observed) -> dict[ReplicaKey, tuple[frozenset[str], int]]:
     return {replica: (frozenset(labels), restarts[replica]) for replica, labels in revisions.items()}
 
 
-def _lives(observed: Observed) -> bool:
-    """Tell whether there are pods that nobody has deleted."""
-    return any(not podstate.is_terminating(pod) for pod in observed.every_pod())
-
-
-def _list_units(units: Sequence[Unit], served: Collection[int], plan: Plan) -> tuple[UnitStatus, ...]:
-    """List units, the worst first, those of one phase by number: the list may have to leave some out."""
-    worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
-    return tuple(_unit(unit, served, plan) for unit in worst)
-
-
 def _unit(unit: Unit, served: Collection[int], plan: Plan) -> UnitStatus:
     rest = remembered(plan.loss, unit.number)
     if unit.path:
@@ -275,21 +267,17 @@ def _unit(unit: Unit, served: Collection[int], plan: Plan) -> UnitStatus:
 def _summary(roles: Sequence[RoleStatus], units: Sequence[Unit], conditions: Sequence[Status], wanted: int) -> Summary:
     paths = ("/".join(part or "-" for part in unit.path) for unit in units if unit.path)
     word, message = summarize(conditions, units)
+    ready = next(condition for condition in conditions if condition["type"] == names.READY)
     return Summary(
         status=word,
         message=shorten(message),
         ready=" ".join(f"{role.name} {role.ready}/{role.replicas}" for role in roles),
         units=f"{sum(unit.is_available for unit in units)}/{wanted}",
         updated=f"{sum(role.updated for role in roles)}/{sum(role.replicas for role in roles)}",
-        reason=_reason(conditions),
+        # The column REASON is what a person should read first.
+        reason="" if ready["reason"] == names.READY else str(ready["message"]),
         domain=", ".join(dict.fromkeys(paths))[:1024],
     )
-
-
-def _reason(conditions: Sequence[Status]) -> str:
-    """Message of the condition Ready, which a person should read first; empty where its reason is ``Ready``."""
-    ready = next(item for item in conditions if item["type"] == names.READY)
-    return "" if ready["reason"] == names.READY else str(ready["message"])
 
 
 #: Characters of the column MESSAGE: a clause or two, which name the cause.

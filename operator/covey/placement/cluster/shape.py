@@ -102,19 +102,16 @@ def off_devices(gang: Gang) -> Gang | None:
     """
     anywhere = gang.required is None and gang.preferred is None
     near = {name for rule in gang.proximity for name in rule.roles}
-    apart = not _asks_devices(gang)
+    pods_of = {role.name: [pod for replica in role.replicas for pod in replica.pods] for role in gang.roles}
+    apart = not any(_asks_device(pod.shape) for pods in pods_of.values() for pod in pods)
     roles = {
-        role.name: [pod for replica in role.replicas for pod in replica.pods if not _asks_device(pod.shape)]
+        role.name: [pod for pod in pods_of[role.name] if not _asks_device(pod.shape)]
         for role in gang.roles
         if apart or not role.follow_unit or (anywhere and role.name not in near)
     }
     waiting = [pod for pods in roles.values() for pod in pods if pod.node is None]
     made = {shape: replace(shape, off_devices=True) for shape in {pod.shape for pod in waiting}}
     return with_shapes(gang, {pod.key: made[pod.shape] for pod in waiting}) if waiting else None
-
-
-def _asks_devices(gang: Gang) -> bool:
-    return any(_asks_device(pod.shape) for role in gang.roles for replica in role.replicas for pod in replica.pods)
 
 
 def _asks_device(shape: Shape) -> bool:

@@ -74,7 +74,9 @@ class DeviceCounts:
         self._pools.setdefault(pool, set()).add(name)
         if spec.node_name:
             self._pools_of.setdefault(spec.node_name, Counter())[pool] += 1
-        self._traits[name] = _traits_in(slice_, self.classes.conditions)
+        self._traits[name] = tuple(
+            traits_of(slice_.spec, device, None, self.classes.conditions) for device in slice_.spec.devices or ()
+        )
         self._mix(spec.node_name, self._kinds_on.get(spec.node_name, Counter()) + Counter(self._traits[name]))
         return touched | self._nodes_of(pool) | self._settle()
 
@@ -358,10 +360,6 @@ class _Judgement:
             if len(self._judged) < _REMEMBERED:  # a selector may ask for what no two devices have in common
                 self._judged[alike] = traits
         return traits
-
-
-def _traits_in(slice_: core.ResourceSlice, conditions: Mapping[str, Condition]) -> tuple[Traits, ...]:
-    return tuple(traits_of(slice_.spec, device, None, conditions) for device in slice_.spec.devices or ())
 
 
 def _own_devices(node: core.Node) -> frozenset[str]:

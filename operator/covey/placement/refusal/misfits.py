@@ -7,7 +7,7 @@ more than the largest has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from covey.api import constants, core
@@ -105,15 +105,13 @@ def _unselected(nodes: Sequence[core.Node], shape: Shape) -> str | None:
         if not any((node.metadata.labels or {}).get(key) == value for node in nodes):
             return f"no node has the label {key}={value} of its node selector; {_values(nodes, key)}"
     labels = [node.metadata.labels or {} for node in nodes]
-    if shape.node_selector and not any(_has_all(label, shape.node_selector) for label in labels):
+    if shape.node_selector and not any(
+        all(own.get(key) == value for key, value in shape.node_selector) for own in labels
+    ):
         wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
         return f"no node has all labels of its node selector: {wanted}"
     unmet = [_unmet(nodes, term) for term in shape.node_affinity.node_selector_terms] if shape.node_affinity else []
     return next(iter(unmet), None) if all(unmet) else None
-
-
-def _has_all(labels: Mapping[str, str], wanted: Iterable[tuple[str, str]]) -> bool:
-    return all(labels.get(key) == value for key, value in wanted)
 
 
 def _unmet(nodes: Sequence[core.Node], term: core.NodeSelectorTerm) -> str | None:

@@ -288,7 +288,8 @@ class DemandLayout:
             children = self._cheapest(offered, sum(need))
             words = self.prices.words if domain.depth < self._bottom else self.prices.node_words
             cells = prod(n + 1 for n in need) * words
-            if sum(_points(entry) for _, _, entry in children) * cells > self._cells:
+            points = sum(len(table.tops) for _, _, entry in children for table in entry.tables.values())
+            if points * cells > self._cells:
                 frame = self.engine.frames[domain.depth + 1]
                 own = Budget(self.engine.budget.limit)
                 cover = Chain(need, [(child, entry) for _, child, entry in children], frame, own)
@@ -413,10 +414,6 @@ class DemandLayout:
             larger[(*before, slice(0, -1))] = grid[(*before, slice(1, None))]
             keep &= lower(grid, larger).reshape(-1)
         return Points(cells[keep], need), prices[:, keep]
-
-
-def _points(entry: Entry) -> int:
-    return sum(len(table.tops) for table in entry.tables.values())
 
 
 def counted_depths(engine: Engine, host: int | None) -> range:
