@@ -24,10 +24,10 @@ from covey.placement.model import (
     Level,
     Plan,
     PodRequest,
-    Proximity,
     Refusal,
     ReplicaRequest,
     RoleRequest,
+    RolesTogether,
     Shape,
     Topology,
 )
@@ -280,7 +280,7 @@ def ten_levels() -> Instance:
     """Two roles over a tree of ten levels with two domains in each, most of the nodes in use."""
     wants = shape(2, 8_000, 32)
     roles = (role("prefill", 500, 250, wants, size=4, required="level-6"), role("decode", 250, 125, wants, size=8))
-    near = (Proximity(("prefill", "decode"), "level-0", required=True),)
+    near = (RolesTogether(("prefill", "decode"), "level-0", required=True),)
     asked = replace(gang(*roles, required="level-0"), proximity=near)
     return Instance("10 levels, 4,000 pods, 500 racks", asked, deep_floor(10, 500, 8, fan=2, taken=0.8), "Admitted")
 

@@ -26,7 +26,7 @@ from covey.kube.clock import SYSTEM
 from covey.kube.process import settle_memory
 from covey.placement.model import Gang
 from covey.scheduler.cache import Cache
-from covey.scheduler.claims import Claims, Terms
+from covey.scheduler.claims import ClaimBounds, Claims
 from covey.scheduler.holding import Holding
 from covey.scheduler.quotas import Quotas
 
@@ -116,7 +116,7 @@ async def measure(made: Cache, title: str, times: int) -> str:
     gang, unit = GANGS[title], next(filter(None, map(made.index.unit, made.index.roots())))
     entry = Entry(unit, Want.MINIMUM, Decision(reason=REASON_INFEASIBLE))
     claims, quotas = (
-        Claims(made, Holding(made, clock=SYSTEM), Terms(), clock=lambda: NOW),
+        Claims(made, Holding(made, clock=SYSTEM), ClaimBounds(), clock=lambda: NOW),
         Quotas(made, lambda _root: 0),
     )
     absence = Absence()

@@ -13,9 +13,9 @@ import pytest
 from builders.devices import DRIVER, GPU, IS_GPU, JUDGED, SAMPLE, Json, claim_body, class_body, device, read, slice_body
 from builders.members import pod
 from builders.requests import make_node
-from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.claims import DeviceAsk
 from covey.placement.cluster.resources import amounts
-from covey.placement.cluster.selectors import Condition, canonical_selector, in_turn, parse_selector
+from covey.placement.cluster.selectors import DeviceCondition, canonical_selector, in_turn, parse_selector
 from covey.placement.cluster.slices import DeviceCounts
 from localcluster.binaries import ensure_tool
 
@@ -101,7 +101,7 @@ def is_cautious(case: Mapping[str, Any]) -> bool:
     return mixed or spread or any("bindingConditions" in each for each in devices)
 
 
-def fails(case: Mapping[str, Any], judge: Condition | None = None) -> bool:
+def fails(case: Mapping[str, Any], judge: DeviceCondition | None = None) -> bool:
     """The selector fails on a device of the node; the allocator may find enough before it comes to that."""
     judge = judge or parse_selector(case["class"]["spec"]["selectors"][0]["cel"]["expression"])
     slices = [read(each).spec for each in case["slices"]]
@@ -159,7 +159,7 @@ PARTS: Final[Sequence[tuple[str, tuple[str, ...]]]] = (
 
 def count_parts(case: Mapping[str, Any], classes: Mapping[str, Json]) -> list[int]:
     """What Covey counts of each part, all of them asked for at once."""
-    counts, asks = DeviceCounts(), [Ask(name, tuple(map(canonical_selector, each))) for name, each in PARTS]
+    counts, asks = DeviceCounts(), [DeviceAsk(name, tuple(map(canonical_selector, each))) for name, each in PARTS]
     for each in case["slices"]:
         counts.set_slice(read(each))
     counts.set_claim(read(claim_body("c", *case["taken"])))

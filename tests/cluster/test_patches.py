@@ -16,7 +16,7 @@ from covey.kube.errors import Conflict, Invalid
 from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS
 from covey.model import image_update
 from covey.operator.execute.executor import Executor
-from covey.operator.execute.put_status import StatusWriter
+from covey.operator.execute.put_status import InferenceStatusWriter
 from covey.operator.model.actions import Actions, Ungate, UpdateInPlace
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
@@ -141,7 +141,7 @@ async def test_gate_when_its_lifting_is_denied_for_the_change_itself_is_told(pod
 async def test_status_counts_until_the_watch_shows_it_whatever_else_it_shows_before(
     pods: Pods, cluster: Cluster
 ) -> None:
-    writer, bench = StatusWriter(pods.client, lambda *_: None), Workbench(cluster, pods.namespace)
+    writer, bench = InferenceStatusWriter(pods.client, lambda *_: None), Workbench(cluster, pods.namespace)
     bench.create()
 
     def shown() -> Inference:

@@ -18,9 +18,9 @@ from covey.placement.model import (
     Gang,
     Path,
     PodRequest,
-    Proximity,
     ReplicaRequest,
     RoleRequest,
+    RolesTogether,
     Spread,
 )
 from oracle import facts
@@ -136,7 +136,7 @@ def _rules(draw: Draw, case: Case) -> Case:
     names = [role.name for role in gang.roles]
     if len(names) > 1 and draw.chance(50):
         near = tuple(names[: draw.integer(2, len(names))])
-        gang = replace(gang, proximity=(Proximity(near, draw.pick(levels), required=draw.chance(60)),))
+        gang = replace(gang, proximity=(RolesTogether(near, draw.pick(levels), required=draw.chance(60)),))
     if draw.chance(30):
         gang = replace(gang, excluded_nodes={draw.pick(case.nodes).metadata.name: "reported"})
     if draw.chance(35):

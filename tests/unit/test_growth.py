@@ -14,7 +14,7 @@ from builders.requests import make_node
 from builders.steps import count_steps
 from covey.admission.charges import charges
 from covey.operator.plan import plan
-from covey.operator.rolling.exclusive import Candidate, order_turns
+from covey.operator.rolling.exclusive import PairingCandidate, order_turns
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.admission.test_charges import made_of
@@ -82,7 +82,7 @@ def domains_that_may_come(count: int) -> Work:
 
 def pods_of_an_exclusive_switch(count: int) -> Work:
     candidates = [
-        Candidate(serves, revision, revision.endswith("1"), ready=True, pod=member(serves, number, gpus=1))
+        PairingCandidate(serves, revision, revision.endswith("1"), ready=True, pod=member(serves, number, gpus=1))
         for serves, revision in (*OLD, *NEW)
         for number in range(count)
     ]

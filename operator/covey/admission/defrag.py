@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import Final
 
 from covey.admission.elsewhere import MOVED, domain_of, plan_elsewhere
-from covey.admission.moves import KEPT, PLANS, Move, Mover, Run, StuckError, keep_room
+from covey.admission.moves import KEPT, PLANS, Mover, ReplicaMove, Run, StuckError, keep_room
 from covey.admission.preemption import search
 from covey.admission.reprieve import Judge, OutOfPlansError, least_of
 from covey.admission.taking import Nobody, Rules
@@ -45,7 +45,7 @@ class Mobile:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class MovePlan:
     """Moves in their order, and what is free after them, or where the gang lies then.
 
     ``verdict``: Admitted (no moves where none are needed), Infeasible (proven that none help), Unknown (none were found).
@@ -53,7 +53,7 @@ class Moves:
     """
 
     verdict: Verdict
-    moves: tuple[Move, ...] = ()
+    moves: tuple[ReplicaMove, ...] = ()
     paths: tuple[Path, ...] = ()
     nodes: tuple[str, ...] = ()
     least: bool = False
@@ -82,19 +82,19 @@ class Consolidation:
             key: mover for mobile in self._mobiles.values() for mover in self._of(mobile) for key in mover.keys
         }
 
-    def free(self, topology: str, level: str, count: int = 1, *, more: bool = False) -> Moves:
+    def free(self, topology: str, level: str, count: int = 1, *, more: bool = False) -> MovePlan:
         """Find moves after which so many domains of a level are free; or so many more than are without any."""
         with overlay(self._inventory) as changes:
             changes.remove(self._leaving)
             return self._free(topology, level, count, more=more)
 
-    def _free(self, topology: str, level: str, count: int, *, more: bool) -> Moves:
+    def _free(self, topology: str, level: str, count: int, *, more: bool) -> MovePlan:
         tree = self._inventory.trees[topology]
         every = list(tree.at(tree.topology.depth(level)))
         there = [domain for domain in every if is_free(domain)]
         lacking = count if more else count - len(there)
         if lacking <= 0:
-            return Moves(Verdict.ADMITTED, paths=tuple(each.path for each in there), least=True)
+            return MovePlan(Verdict.ADMITTED, paths=tuple(each.path for each in there), least=True)
         found = {each.path: movers for each in every if each not in there and (movers := self._movers_in(each))}
         closed = {name for each in there for name in each.nodes}
         free = Counter[str]()
@@ -102,7 +102,7 @@ class Consolidation:
             free.update(_devices_in(state.free))
         usable = [path for path in found if self._may_hold(found[path], closed | tree.by_path[path].nodes.keys(), free)]
         usable.sort(key=lambda path: (_price(found[path]), [value or "" for value in path]))
-        best: Moves | None = None
+        best: MovePlan | None = None
         bound = len(found[usable[lacking - 1]]) if len(usable) >= lacking else 0
         for start in range(min(DOMAINS, len(usable) - lacking + 1)):
             if best is not None and (len(best.moves) <= bound or len(found[usable[start]]) >= len(best.moves)):
@@ -110,12 +110,12 @@ class Consolidation:
             moved = self._free_all([tree.by_path[path] for path in usable[start:]], lacking, closed)
             if moved is not None and (best is None or len(moved[0]) < len(best.moves)):
                 freed = (*(each.path for each in there if not more), *moved[1])
-                best = Moves(Verdict.ADMITTED, moved[0], freed, least=len(moved[0]) == bound)
+                best = MovePlan(Verdict.ADMITTED, moved[0], freed, least=len(moved[0]) == bound)
         if best is not None:
             return best
-        return Moves(Verdict.UNKNOWN if len(usable) >= lacking else Verdict.INFEASIBLE)
+        return MovePlan(Verdict.UNKNOWN if len(usable) >= lacking else Verdict.INFEASIBLE)
 
-    def start(self, gang: Gang) -> Moves:
+    def start(self, gang: Gang) -> MovePlan:
         """Find moves after which the minimum of a gang has its room."""
         own = {pod.key for role in gang.roles for replica in role.replicas for pod in replica.pods}
         banned: set[str] = set()
@@ -123,7 +123,7 @@ class Consolidation:
             found = self._search(gang, banned | own, PLANS)
             if isinstance(found, Nobody):
                 is_known = found.verdict is Verdict.ADMITTED or not banned
-                return Moves(found.verdict if is_known else Verdict.UNKNOWN, least=found.verdict is Verdict.ADMITTED)
+                return MovePlan(found.verdict if is_known else Verdict.UNKNOWN, least=found.verdict is Verdict.ADMITTED)
             movers = {mover.keys: mover for step in found for mover in [self._movers[step.keys[0]]]}
             with overlay(self._inventory) as changes:
                 changes.remove(self._leaving)
@@ -137,22 +137,22 @@ class Consolidation:
                         break
                     continue
                 moves = tuple(run.moves)
-            return Moves(Verdict.ADMITTED, moves, nodes=nodes, least=self._is_least(gang, len(moves), own))
-        return Moves(Verdict.UNKNOWN)
+            return MovePlan(Verdict.ADMITTED, moves, nodes=nodes, least=self._is_least(gang, len(moves), own))
+        return MovePlan(Verdict.UNKNOWN)
 
-    def widen(self, gang: Gang) -> Moves:
+    def widen(self, gang: Gang) -> MovePlan:
         """Find the moves of a unit to another domain of its required level in which its surplus has room, too.
 
         All of it goes together. Others do not make room for it.
         """
         mobile = next((each for each in self._mobiles.values() if each.gang.uid == gang.uid), None)
         if mobile is None:
-            return Moves(Verdict.UNKNOWN)
+            return MovePlan(Verdict.UNKNOWN)
         with overlay(self._inventory) as changes:
             changes.remove(self._leaving)
             plan = plan_elsewhere(gang, self._inventory)
             if plan is None:
-                return Moves(Verdict.UNKNOWN)
+                return MovePlan(Verdict.UNKNOWN)
             own = {
                 pod.key
                 for role in mobile.gang.roles
@@ -176,7 +176,7 @@ class Consolidation:
                 if role.follow_unit and replica.placed
             }
             moved = all(key in self._movers for key in own) and run.try_move(mobile.candidate.unit.key, members, closed)
-            return Moves(Verdict.ADMITTED, tuple(run.moves), (target,)) if moved else Moves(Verdict.UNKNOWN)
+            return MovePlan(Verdict.ADMITTED, tuple(run.moves), (target,)) if moved else MovePlan(Verdict.UNKNOWN)
 
     def _search(self, gang: Gang, spared: Collection[str], plans: int) -> Sequence[Step] | Nobody:
         rules = Rules(
@@ -242,7 +242,7 @@ class Consolidation:
 
     def _free_all(
         self, domains: Sequence[DomainNode], count: int, closed: Collection[str]
-    ) -> tuple[tuple[Move, ...], list[Path]] | None:
+    ) -> tuple[tuple[ReplicaMove, ...], list[Path]] | None:
         """Free the first so many of some domains, one after another; None where that was not found."""
         kept, freed = dict.fromkeys(closed, KEPT), list[Path]()
         with overlay(self._inventory) as changes:
@@ -298,4 +298,4 @@ def _is_open(state: NodeState) -> bool:
     return state_cause(state.node) is None
 
 
-__all__ = ["Consolidation", "Mobile", "Moves", "is_free"]
+__all__ = ["Consolidation", "Mobile", "MovePlan", "is_free"]

@@ -65,7 +65,7 @@ def charged_queue(labels: Mapping[str, str], policies: Mapping[str, Policy]) -> 
     return min((policy.name for policy in policies.values() if policy.selects(labels)), default=None)
 
 
-class Group(NamedTuple):
+class PodsTogether(NamedTuple):
     """Pods that are wanted together or not at all; ``spare``: what is charged for them already.
 
     ``keeps``: that much comes back even where the queue uses too much.
@@ -114,7 +114,7 @@ def _may_hold(requirement: core.Requirement, labels: Mapping[str, str]) -> bool:
     return not known or core.holds(requirement, labels[requirement.key])
 
 
-def fit(policy: Policy, groups: Sequence[Group], room: Mapping[Pool, int], *, free: bool) -> Entitlement:
+def fit(policy: Policy, groups: Sequence[PodsTogether], room: Mapping[Pool, int], *, free: bool) -> Entitlement:
     """Fit in as many groups as there is room for, one after another.
 
     Args:
@@ -143,7 +143,7 @@ def fit(policy: Policy, groups: Sequence[Group], room: Mapping[Pool, int], *, fr
     return Entitlement(frozenset(taken), frozenset(closed), short=short)
 
 
-def _needs(policy: Policy, group: Group) -> tuple[dict[Flavor, Counter[Pool]], list[set[Flavor]]]:
+def _needs(policy: Policy, group: PodsTogether) -> tuple[dict[Flavor, Counter[Pool]], list[set[Flavor]]]:
     """The further charge of a group on each flavor, and the flavors for each kind of its pods."""
     needs: dict[Flavor, Counter[Pool]] = {flavor: Counter() for flavor in policy.flavors}
     choices: list[set[Flavor]] = []
@@ -185,7 +185,7 @@ def judge_minimum(
         free: whether there are nodes of no flavor.
         borrows: whether it gives back what is borrowed: else it has nothing beyond nominal.
     """
-    policy, group = ledger.policies[queue], [Group(shapes, dict(own.spare) if own else {}, keeps=True)]
+    policy, group = ledger.policies[queue], [PodsTogether(shapes, dict(own.spare) if own else {}, keeps=True)]
     left, room = ledger.nominal_left(queue, minimums=True), ledger.room(queue)
     is_nominal = own is None or ledger.is_within_nominal(own)
     right = is_nominal and bool(fit(policy, group, left, free=free).taken)
@@ -199,7 +199,7 @@ def judge_minimum(
 
 
 def judge_surplus(
-    ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, Group]], *, free: bool, borrows: bool = True
+    ledger: Ledger, queue: str, groups: Mapping[int, tuple[str, PodsTogether]], *, free: bool, borrows: bool = True
 ) -> Entitlement:
     """Choose the surplus that may have its places: all within nominal, else of each role the first, which may borrow.
 
@@ -319,8 +319,8 @@ def _gives_way(charge: Charge) -> tuple[int, tuple[str, str, str, str, str]]:
 __all__ = [
     "FIRST",
     "Entitlement",
-    "Group",
     "Lane",
+    "PodsTogether",
     "QueueError",
     "Short",
     "charged_queue",

@@ -59,7 +59,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ExchangeTerms:
     """The surroundings of a judgement.
 
     Args:
@@ -77,7 +77,7 @@ class _LimitError(Exception):
     """The plans of an answer are used up."""
 
 
-def judge_exchange(site: Site, wanted: Mapping[str, int], inventory: Inventory, terms: Terms) -> Judgement:
+def judge_exchange(site: Site, wanted: Mapping[str, int], inventory: Inventory, terms: ExchangeTerms) -> Judgement:
     """Judge whether a unit can have so many replicas of each role.
 
     Args:
@@ -114,7 +114,7 @@ class _Side:
 class _Judge:
     """One unit, and the plans that are made for it."""
 
-    def __init__(self, site: Site, inventory: Inventory, terms: Terms) -> None:
+    def __init__(self, site: Site, inventory: Inventory, terms: ExchangeTerms) -> None:
         self._site = site
         self._inventory = inventory
         self._terms = terms
@@ -292,4 +292,4 @@ def _claimant(pod: PodRequest) -> str | None:
     return pod.meta.annotation(ANNOTATION_CLAIMED_BY) if pod.meta is not None else None
 
 
-__all__ = ["LIMIT_MET", "NOT_OPEN", "PLANS", "Donor", "Judgement", "Terms", "judge_exchange"]
+__all__ = ["LIMIT_MET", "NOT_OPEN", "PLANS", "Donor", "ExchangeTerms", "Judgement", "judge_exchange"]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from covey.admission import obstacles
-from covey.admission.roles import Member, Part, Replica, Role, Scope
-from covey.admission.tree import Node, Unit, incomplete_sets, number
+from covey.admission.roles import Member, Part, Replica, Scope, UnitRole
+from covey.admission.tree import TreeNode, Unit, incomplete_sets, number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, REASON_INVALID, REASON_INVALID_TOPOLOGY, REASON_UNSUPPORTED
 from covey.model import podstate
@@ -25,9 +25,9 @@ from covey.placement.model import (
     Gang,
     Path,
     PodRequest,
-    Proximity,
     ReplicaRequest,
     RoleRequest,
+    RolesTogether,
     Rule,
     Shape,
     Spread,
@@ -84,7 +84,7 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         required=required,
         preferred=preferred,
         proximity=tuple(
-            Proximity(_parts_of(each.roles, roles), check_level(each.level, topology), each.mode == "Required")
+            RolesTogether(_parts_of(each.roles, roles), check_level(each.level, topology), each.mode == "Required")
             for each in constraints.proximity or ()
         ),
         rules=rules,
@@ -276,7 +276,7 @@ def _by_key(key: str, topology: Topology) -> str:
     raise UnplannableError(REASON_INVALID_TOPOLOGY, f"no level of topology {topology.name} has the label key {key}")
 
 
-def _role(unit: Unit, role: Role, reader: Reader, lacking: frozenset[str]) -> RoleRequest:
+def _role(unit: Unit, role: UnitRole, reader: Reader, lacking: frozenset[str]) -> RoleRequest:
     obstacles = {id(replica): _obstacle(replica, reader, lacking) for replica in role.replicas}
     plannable = [replica for replica in role.replicas if obstacles[id(replica)] is None]
     first = next((text for text in obstacles.values() if text is not None), None)
@@ -303,7 +303,7 @@ def _role(unit: Unit, role: Role, reader: Reader, lacking: frozenset[str]) -> Ro
     )
 
 
-def _remains(role: Role, reader: Reader) -> RoleRequest:
+def _remains(role: UnitRole, reader: Reader) -> RoleRequest:
     """The bound pods of replicas that lack one, as a role that asks for nothing; pins, which can be undone, bind nobody."""
     found: list[ReplicaRequest] = []
     for replica in (each for each in role.replicas if not each.whole):
@@ -399,7 +399,7 @@ def _split_placed(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleReque
     return left, own, rules
 
 
-def _depths_from_above(node: Node, reader: Reader, most: int) -> dict[tuple[str, str], int]:
+def _depths_from_above(node: TreeNode, reader: Reader, most: int) -> dict[tuple[str, str], int]:
     """Depths of the narrowest level that holds from above, for a node and all below; ``most`` for the node."""
     found = {(node.group.kind, node.group.metadata.name): most}
     inside = max(most, reader.depth(levels(node.group, reader.topology, "Group")[0]))

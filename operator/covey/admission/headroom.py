@@ -51,7 +51,7 @@ class UnknownError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HeadroomAnswer:
     """Replicas of a role that could have places, over all units; None where that is not known.
 
     ``is_floor``: there may be capacity for more, which nobody has looked for. ``message``: why there is no number, or why
@@ -72,7 +72,7 @@ def most_feasible(
     is_shared: bool,
     shape: Callable[[PodRequest], Shape] = lambda pod: pod.shape,
     pause: Callable[[], None] = lambda: None,
-) -> Answer:
+) -> HeadroomAnswer:
     """Find how many replicas of a role could have places.
 
     Args:
@@ -86,17 +86,17 @@ def most_feasible(
     try:
         return _Search(role, sites, inventory, is_shared=is_shared, shape=shape, pause=pause).answer()
     except UnknownError as error:
-        return Answer(role, None, message=str(error))
+        return HeadroomAnswer(role, None, message=str(error))
 
 
 def within_quota(
-    answer: Answer,
+    answer: HeadroomAnswer,
     sites: Iterable[Site],
     room_for: Callable[[Sequence[Shape]], int | None],
     *,
     is_shared: bool,
     shape: Callable[[PodRequest], Shape] = lambda pod: pod.shape,
-) -> Answer:
+) -> HeadroomAnswer:
     """An answer of no more than quota leaves, wherever the replicas would lie.
 
     Args:
@@ -120,7 +120,7 @@ def within_quota(
 
 
 @dataclass(slots=True)
-class _Unit:
+class _UnitRoom:
     """One unit of the resource, and what it could take of the role if the others took none.
 
     ``room``: how many more. ``is_cut``: more were not looked for. ``refused``: replicas of which one found no place.
@@ -147,7 +147,7 @@ class _Search:
         pause: Callable[[], None],
     ) -> None:
         self._role = role
-        units = [_Unit(site, Own.of(request)) for site in sites if (request := site.request(role))]
+        units = [_UnitRoom(site, Own.of(request)) for site in sites if (request := site.request(role))]
         if not units:
             raise UnknownError(NO_UNITS)
         like = template([unit.own.request for unit in units], shape)
@@ -162,7 +162,7 @@ class _Search:
         self._plans = 0
         self._shapes = self._shapes_of_further()
 
-    def answer(self) -> Answer:
+    def answer(self) -> HeadroomAnswer:
         there = sum(unit.own.placed for unit in self._units)
         for each in self._units:
             if each.site.is_open:
@@ -178,9 +178,9 @@ class _Search:
             self._fits(reached + 1, prove=True)
         elif not is_floor:
             self._prove_any(stuck)
-        return Answer(self._role, total, is_floor, _why(stuck) if total == there else "")
+        return HeadroomAnswer(self._role, total, is_floor, _why(stuck) if total == there else "")
 
-    def _ask_alone(self, unit: _Unit) -> None:
+    def _ask_alone(self, unit: _UnitRoom) -> None:
         """Find out how many more a unit could take if the others took none."""
         bound = self._bound([unit])
         most = min(bound, MOST)
@@ -194,7 +194,7 @@ class _Search:
         else:
             unit.is_cut = bound > most
 
-    def _prove_any(self, stuck: Sequence[_Unit]) -> None:
+    def _prove_any(self, stuck: Sequence[_UnitRoom]) -> None:
         """Make sure that one of these units can take no more than it was found to take by itself.
 
         Raises:
@@ -210,7 +210,7 @@ class _Search:
                     return
         raise UnknownError(LIMIT_MET)
 
-    def _prove(self, unit: _Unit, candidates: Sequence[ReplicaRequest]) -> None:
+    def _prove(self, unit: _UnitRoom, candidates: Sequence[ReplicaRequest]) -> None:
         """Make sure that so many have no places.
 
         Raises:
@@ -263,7 +263,7 @@ class _Search:
         return True
 
     def _plan_candidates(
-        self, unit: _Unit, candidates: Sequence[ReplicaRequest], changes: Overlay | None = None
+        self, unit: _UnitRoom, candidates: Sequence[ReplicaRequest], changes: Overlay | None = None
     ) -> list[ReplicaRequest]:
         """Those of some candidates that get their places, which count as taken in an overlay."""
         self._count()
@@ -286,7 +286,7 @@ class _Search:
     def _total(self, number: int) -> int:
         return number if self._is_shared else number * len(self._units)
 
-    def _bound(self, units: Sequence[_Unit]) -> int:
+    def _bound(self, units: Sequence[_UnitRoom]) -> int:
         """No more further replicas than this find room in some units, each node looked at by itself."""
         nodes = {state.name: state for unit in units for state in self._nodes(unit)}.values()
         return min(sum(room_for(state, shape) for state in nodes) // count for shape, count in self._shapes.items())
@@ -301,7 +301,7 @@ class _Search:
             pod.shape for replica in role.replicas if replica.replica == further.replica for pod in replica.pods
         )
 
-    def _nodes(self, unit: _Unit) -> Iterable[NodeState]:
+    def _nodes(self, unit: _UnitRoom) -> Iterable[NodeState]:
         """The nodes on which more of a unit may come."""
         gang = unit.site.gang
         tree = self._inventory.trees.get(gang.topology)
@@ -312,7 +312,7 @@ class _Search:
         domain = tree.by_path.get(path) if path is not None else None
         return (domain.nodes if domain is not None else self._inventory.nodes).values()
 
-    def _like(self, unit: _Unit) -> ReplicaRequest:
+    def _like(self, unit: _UnitRoom) -> ReplicaRequest:
         """The model of a further replica, as a pod of this unit: labels tell whose it is."""
 
         def of_unit(meta: core.Meta) -> core.Meta:
@@ -330,10 +330,10 @@ class _Search:
             raise UnknownError(LIMIT_MET)
 
 
-def _why(stuck: Iterable[_Unit]) -> str:
+def _why(stuck: Iterable[_UnitRoom]) -> str:
     """The reason for no further places, where that is not for want of room."""
     closed = ", ".join(str(each.site.gang.unit) for each in stuck if not each.site.is_open)
     return f"unit {closed} has no nodes for its own minimum yet, and gets no more before it has" if closed else ""
 
 
-__all__ = ["MOST", "UNITS", "Answer", "Site", "UnknownError", "most_feasible"]
+__all__ = ["MOST", "UNITS", "HeadroomAnswer", "Site", "UnknownError", "most_feasible"]

@@ -185,7 +185,7 @@ def _within(domains: Iterable[Avoided], topology: Topology, nodes: Iterable[core
                 yield node.metadata.name, f"{each} is avoided: {each.reason}"
 
 
-class Scope(StrEnum):
+class PreferenceScope(StrEnum):
     """The scope for which a level is preferred."""
 
     UNIT = "unit"
@@ -201,14 +201,18 @@ class Preference:
     ``name`` is of the role, the group, or the roles of a proximity; empty for the unit.
     """
 
-    scope: Scope
+    scope: PreferenceScope
     name: str
     level: str
     sets: Sequence[Sequence[Path]]
 
     def __str__(self) -> str:
         """The scope that prefers it, for people."""
-        return f"{self.scope} of {self.name}" if self.scope is Scope.PROXIMITY else f"{self.scope} {self.name}".rstrip()
+        return (
+            f"{self.scope} of {self.name}"
+            if self.scope is PreferenceScope.PROXIMITY
+            else f"{self.scope} {self.name}".rstrip()
+        )
 
     def reached_level(self, topology: Topology) -> str:
         """The narrowest level, at most as narrow as the preferred one, of which every set shares a domain.
@@ -245,22 +249,22 @@ def _preferences(unit: Unit, topology: Topology, path_of: Callable[[str], Path])
     minimum = [(role, minimum_replicas(role, podstate.is_placed)) for role in unit.roles]
     if level := _preferred_level(topology, unit.root):
         following = [replica for role, replicas in minimum if role.follows for replica in replicas]
-        yield Preference(Scope.UNIT, "", level, [paths(following)])
+        yield Preference(PreferenceScope.UNIT, "", level, [paths(following)])
     for role, replicas in minimum:
         groups = [replica.group for replica in role.replicas] if role.whole else [role.group]
         preferred = next((level for group in groups if (level := _preferred_level(topology, group))), None)
         if preferred and role.group is not unit.root:
-            yield Preference(Scope.ROLE, role.name, preferred, [paths([replica]) for replica in replicas])
+            yield Preference(PreferenceScope.ROLE, role.name, preferred, [paths([replica]) for replica in replicas])
     least = {(role.name, replica.number): replica for role, replicas in minimum for replica in replicas}
     for scope in unit.scopes:
         if level := _preferred_level(topology, scope.group):
             near = [least[member] for member in scope.members if member in least]
-            yield Preference(Scope.GROUP, scope.group.metadata.name, level, [paths(near)])
+            yield Preference(PreferenceScope.GROUP, scope.group.metadata.name, level, [paths(near)])
     constraints = unit.root.spec.scheduling_constraints
     for rule in (constraints.proximity or ()) if constraints else ():
         if rule.mode == "Preferred":
             near = [replica for role, replicas in minimum if role.name in rule.roles for replica in replicas]
-            yield Preference(Scope.PROXIMITY, " and ".join(rule.roles), rule.level, [paths(near)])
+            yield Preference(PreferenceScope.PROXIMITY, " and ".join(rule.roles), rule.level, [paths(near)])
 
 
 def _preferred_level(topology: Topology, group: core.Group) -> str | None:

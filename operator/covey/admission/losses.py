@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from covey.admission.nodes import counted_spec
-from covey.admission.tree import Key, Role, Unit, replica_met
+from covey.admission.tree import Key, Unit, UnitRole, replica_met
 from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM, LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA
@@ -151,9 +151,9 @@ def is_of_same_replica(hold: Hold, pod: core.Pod) -> bool:
     return (place.leaf, place.replica) == (hold.place.leaf, hold.place.replica)
 
 
-def roles_by_leaf(unit: Unit) -> dict[str, Role]:
+def roles_by_leaf(unit: Unit) -> dict[str, UnitRole]:
     """The roles of a unit by the names of their PodGroups; of several the first."""
-    found: dict[str, Role] = {}
+    found: dict[str, UnitRole] = {}
     for role in unit.roles:
         for group in (role.group, *(replica.group for replica in role.replicas)):
             if group.kind == "PodGroup":

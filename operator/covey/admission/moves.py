@@ -25,7 +25,7 @@ KEPT: Final = "is to be free"
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """A replica and the nodes of its pods, before and after; ``together`` where all of its unit moves at once."""
 
     unit: Key
@@ -70,7 +70,7 @@ class Run:
     #: The replicas that would have to leave for a gang to have room, but for some.
     helpers: Callable[[Gang, Collection[str]], Sequence[Mover]]
     plans: int = 0
-    moves: list[Move] = field(default_factory=list)
+    moves: list[ReplicaMove] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
 
     def clear(self, movers: Sequence[Mover], closed: Mapping[str, str], *, help_: bool = True) -> None:
@@ -148,7 +148,9 @@ class Run:
         self.gone |= {pod.key for pod in old.pods}
         surplus = sum(replica.placed for replica in role.replicas) > role.minimum
         source, target = (tuple(pod.node or "" for pod in each.pods) for each in (old, new))
-        self.moves.append(Move(unit, gang.name, gang.unit, role.name, old.replica, surplus, source, target, together))
+        self.moves.append(
+            ReplicaMove(unit, gang.name, gang.unit, role.name, old.replica, surplus, source, target, together)
+        )
 
 
 def _ask(gang: Gang, members: Collection[Member], closed: Mapping[str, str]) -> Gang:
@@ -191,4 +193,4 @@ def keep_room(gang: Gang, inventory: Inventory, changes: Overlay, keys: Iterable
     return tuple(sorted({assignment.node for assignment in plan.assignments}))
 
 
-__all__ = ["KEPT", "PLANS", "Move", "Mover", "Run", "StuckError", "keep_room"]
+__all__ = ["KEPT", "PLANS", "Mover", "ReplicaMove", "Run", "StuckError", "keep_room"]

@@ -52,7 +52,7 @@ class Spec(core.GroupSpec, frozen=True):
     resource_claims: tuple[dict[str, Any], ...] | None = None
 
 
-class Stored(core.Group, frozen=True):
+class StoredGroup(core.Group, frozen=True):
     """A native group as the API server has it; items of a list say no kind."""
 
     spec: Spec = Spec()
@@ -79,7 +79,7 @@ def is_member(pod: core.Pod) -> bool:
     return "/" in (pod.metadata.label(LABEL_POD_GROUP) or "")
 
 
-def adapt(kind: str, api_version: str, stored: Stored) -> core.NativeGroup:
+def adapt(kind: str, api_version: str, stored: StoredGroup) -> core.NativeGroup:
     """A native group as one of Covey's."""
     meta, spec = stored.metadata, stored.spec
     policy, below = spec.scheduling_policy, spec.parent_composite_pod_group_name is not None
@@ -147,7 +147,7 @@ def _with_policy(group: G, policy: core.SchedulingPolicy) -> G:
     return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, scheduling_policy=policy))
 
 
-def _find_refusal(kind: str, stored: Stored) -> str | None:
+def _find_refusal(kind: str, stored: StoredGroup) -> str | None:
     if not stored.spec.resource_claims:
         return None
     return (

@@ -76,11 +76,11 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """A group with what exists under it. ``pods`` are those that can stand for a place, in no order."""
 
     group: core.Group
-    children: tuple[Node, ...] = ()
+    children: tuple[TreeNode, ...] = ()
     pods: tuple[core.Pod, ...] = ()
 
     @property
@@ -94,7 +94,7 @@ class Node:
         return minimum_of(self.group)
 
     @property
-    def gangs(self) -> tuple[Node, ...]:
+    def gangs(self) -> tuple[TreeNode, ...]:
         """The children that can satisfy it."""
         return tuple(child for child in self.children if child.count)
 
@@ -109,7 +109,7 @@ class Node:
         """True for a group that lies in its unit's domain."""
         return (self.group.spec.scheduling_constraints or core.SchedulingConstraints()).follow_unit
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[TreeNode]:
         """Yield the node and all below, parents first."""
         yield self
         for child in self.children:
@@ -132,7 +132,7 @@ def grow(
     pods: Callable[[core.Group], Iterable[core.Pod]],
     declared: Mapping[str, int],
     depth: int = 1,
-) -> Node:
+) -> TreeNode:
     """The tree under a group, as deep as trees may be.
 
     Args:
@@ -144,9 +144,9 @@ def grow(
     """
     if root.kind == "PodGroup":
         members = [pod for pod in podstate.members(root, pods(root)) if podstate.counts(pod)]
-        return Node(root, pods=tuple(_one_for_each_place(_expected_members(root, members))))
+        return TreeNode(root, pods=tuple(_one_for_each_place(_expected_members(root, members))))
     below = sorted(children(root), key=lambda group: _order(group, declared)) if depth < MAX_DEPTH else ()
-    return Node(root, tuple(grow(group, children, pods, declared, depth + 1) for group in below))
+    return TreeNode(root, tuple(grow(group, children, pods, declared, depth + 1) for group in below))
 
 
 def _expected_members(group: core.Group, pods: list[core.Pod]) -> list[core.Pod]:
@@ -169,7 +169,7 @@ def _one_for_each_place(pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
     yield from best.values()
 
 
-def places(node: Node, label: str) -> list[tuple[int, core.Pod]]:
+def places(node: TreeNode, label: str) -> list[tuple[int, core.Pod]]:
     """One pod of a leaf for each value of the label, by that number; pods without it follow by name."""
     best: dict[int, core.Pod] = {}
     unnumbered: list[core.Pod] = []
@@ -189,7 +189,7 @@ def rank(pod: core.Pod) -> tuple[int, str, str]:
     return (_state(pod), pod.metadata.creation_timestamp, pod.metadata.uid)
 
 
-def gang_of(node: Node) -> tuple[list[core.Pod], list[core.Pod]]:
+def gang_of(node: TreeNode) -> tuple[list[core.Pod], list[core.Pod]]:
     """The pods of a leaf that count as its minimum, and its surplus: bound ones first, then the lowest index.
 
     Pods that are numbered by our label are counted by it: beyond the minimum there is no place for them.
@@ -203,7 +203,7 @@ def gang_of(node: Node) -> tuple[list[core.Pod], list[core.Pod]]:
     return [pod for place, pod in found if place in chosen], [pod for place, pod in found if place not in chosen]
 
 
-def split_by_minimum(node: Node) -> tuple[list[Node], list[Node]]:
+def split_by_minimum(node: TreeNode) -> tuple[list[TreeNode], list[TreeNode]]:
     """The children of a composite gang that count as its minimum, and the others.
 
     First those that exist whole; of them those with all places they need, then those with some, then by their order.
@@ -243,7 +243,7 @@ def prefers(group: core.Group) -> bool:
     return any(mode == "Preferred" for _, _, mode in levels_of(group))
 
 
-def replica_number(node: Node) -> int | None:
+def replica_number(node: TreeNode) -> int | None:
     """The number that our operator gave to a replica's group."""
     label = node.group.metadata.label(LABEL_REPLICA)
     return None if label is None else number(label)
@@ -264,7 +264,7 @@ def _state(pod: core.Pod) -> int:
     return 0 if podstate.occupies_node(pod) else 1 if podstate.pinned_node(pod) else 2 if podstate.is_gated(pod) else 3
 
 
-def _progress(node: Node) -> tuple[bool, int]:
+def _progress(node: TreeNode) -> tuple[bool, int]:
     """A sort key, the distance of a child from what it needs: all exists or not; all bound, all with their places, some, none."""
     absent = not node.is_satisfied(lambda _pod: True)
     if node.is_satisfied(podstate.occupies_node):

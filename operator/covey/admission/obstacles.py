@@ -13,14 +13,14 @@ from itertools import chain
 from covey.api import core
 from covey.api.constants import GATE_GANG, GATE_START, LABEL_POD_GROUP, RESOURCE_MEMBER
 from covey.model.podstate import claims_membership, is_gated, is_member, is_released, is_terminating, pinned_node
-from covey.placement.cluster.claims import Ask, find_held, unmade_claims
+from covey.placement.cluster.claims import DeviceAsk, find_held, unmade_claims
 
 _OUR_GATES = frozenset({GATE_GANG, GATE_START})
 
 
 def find_yielding(
-    pod: core.Pod, asks: Collection[Ask], claims: Mapping[tuple[str, str], core.ResourceClaim]
-) -> Collection[Ask]:
+    pod: core.Pod, asks: Collection[DeviceAsk], claims: Mapping[tuple[str, str], core.ResourceClaim]
+) -> Collection[DeviceAsk]:
     """Find which of a pod's asks for devices must refuse nobody else: what it has by now, and all of a pod of no gang."""
     return find_held(pod, asks, claims) if claims_membership(pod) else asks
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission.nodes import Node, gang_of, levels_of, places, replica_number, role_name, split_by_minimum
+from covey.admission.nodes import TreeNode, gang_of, levels_of, places, replica_number, role_name, split_by_minimum
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_TOGETHER
 
@@ -51,7 +51,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class UnitRole:
     """One role; ``minimum`` and ``desired`` count replicas. ``minimum`` 0 is a role outside the gang."""
 
     name: str
@@ -87,8 +87,8 @@ class _Open:
 class Roles:
     """The roles and scopes of a tree. ``absent`` counts gang groups that do not exist yet."""
 
-    def __init__(self, root: Node) -> None:
-        self.roles: list[Role] = []
+    def __init__(self, root: TreeNode) -> None:
+        self.roles: list[UnitRole] = []
         self.scopes: list[Scope] = []
         self.absent = 0
         #: Composites inside a replica whose children are not alike: which of them are its minimum was guessed.
@@ -100,7 +100,7 @@ class Roles:
         else:
             self._members_below(root, follows=True)
 
-    def _must(self, node: Node, *, follows: bool) -> list[Member]:
+    def _must(self, node: TreeNode, *, follows: bool) -> list[Member]:
         """The replicas of a group that belongs to the unit's minimum as a whole, or is outside the gang."""
         follows = follows and node.follows
         if node.leaf and node.count and node.confined:
@@ -110,7 +110,7 @@ class Roles:
             self.scopes.append(Scope(node.group, tuple(found)))
         return found
 
-    def _members_below(self, node: Node, *, follows: bool) -> list[Member]:
+    def _members_below(self, node: TreeNode, *, follows: bool) -> list[Member]:
         """The replicas of everything under a composite."""
         if not node.count:
             return self._gangs_of_their_own(node, node.children, follows=follows, path=(), after=None)
@@ -127,7 +127,9 @@ class Roles:
             found += self._must(child, follows=follows)
         return found
 
-    def _pods(self, node: Node, *, follows: bool, name: str | None = None, after: Member | None = None) -> list[Member]:
+    def _pods(
+        self, node: TreeNode, *, follows: bool, name: str | None = None, after: Member | None = None
+    ) -> list[Member]:
         """A role of single pods: a leaf that must come without a domain of its own, or a basic one."""
         together = node.group.metadata.label(LABEL_TOGETHER)
         replicas = tuple(
@@ -139,8 +141,8 @@ class Roles:
 
     def _siblings(
         self,
-        owner: Node,
-        nodes: Sequence[Node],
+        owner: TreeNode,
+        nodes: Sequence[TreeNode],
         minimum: int,
         *,
         follows: bool,
@@ -184,7 +186,7 @@ class Roles:
 
     def _surplus(
         self,
-        node: Node,
+        node: TreeNode,
         after: Member,
         pods: tuple[core.Pod, ...],
         *,
@@ -219,8 +221,8 @@ class Roles:
 
     def _gangs_of_their_own(
         self,
-        node: Node,
-        children: Sequence[Node],
+        node: TreeNode,
+        children: Sequence[TreeNode],
         *,
         follows: bool,
         path: tuple[_Open, ...],
@@ -250,7 +252,7 @@ class Roles:
     def _add(
         self,
         name: str,
-        node: Node,
+        node: TreeNode,
         minimum: int,
         desired: int,
         replicas: tuple[Replica, ...],
@@ -262,11 +264,11 @@ class Roles:
         if name in self._names and node.group.metadata.label(LABEL_ROLE) is None:
             name = next(each for each in _others(name, node.group.kind) if each not in self._names)
         self._names.add(name)
-        self.roles.append(Role(name, node.group, minimum, desired, replicas, follows, whole, free))
+        self.roles.append(UnitRole(name, node.group, minimum, desired, replicas, follows, whole, free))
         return [(name, replica.number) for replica in replicas]
 
 
-def _need(node: Node) -> tuple[Part, int]:
+def _need(node: TreeNode) -> tuple[Part, int]:
     """The pods of a node's minimum, as far as they exist, and how many they must be."""
     if node.leaf:
         pods = gang_of(node)[0]
@@ -278,7 +280,7 @@ def _need(node: Node) -> tuple[Part, int]:
     return Part(node.group, tuple(pod for part in parts for pod in part.pods), parts), size
 
 
-def _guessed_composites(node: Node) -> list[str]:
+def _guessed_composites(node: TreeNode) -> list[str]:
     """The composites under a node that need only some of their children, not all alike."""
     open_ = not node.leaf and 0 < node.count < len(node.gangs)
     own = [node.group.metadata.name] if open_ and not _alike(node.gangs, pods=True) else []
@@ -289,26 +291,26 @@ def _desired_count(desired: int | None, minimum: int, existing: int) -> int:
     return max(minimum, existing) if desired is None else max(minimum, desired)
 
 
-def _are_numbered(nodes: Iterable[Node]) -> bool:
+def _are_numbered(nodes: Iterable[TreeNode]) -> bool:
     """Our operator has numbered them: which come first is said."""
     return all(replica_number(node) is not None for node in nodes)
 
 
-def _place(node: Node) -> tuple[int, str]:
+def _place(node: TreeNode) -> tuple[int, str]:
     return (replica_number(node) or 0, node.group.metadata.name)
 
 
-def _alike(nodes: Sequence[Node], *, pods: bool = False) -> bool:
+def _alike(nodes: Sequence[TreeNode], *, pods: bool = False) -> bool:
     """They ask for the same levels on all depths; with ``pods`` also for the same counts of the same pods."""
-    describe: Callable[[Node], object] = _everything if pods else _wishes
+    describe: Callable[[TreeNode], object] = _everything if pods else _wishes
     return len({describe(node) for node in nodes}) <= 1
 
 
-def _wishes(node: Node) -> tuple[object, ...]:
+def _wishes(node: TreeNode) -> tuple[object, ...]:
     return (node.group.kind, levels_of(node.group), tuple(map(_wishes, node.children)))
 
 
-def _everything(node: Node) -> tuple[object, ...]:
+def _everything(node: TreeNode) -> tuple[object, ...]:
     members = sorted(_ask(pod) for pod in (gang_of(node)[0] if node.count else node.pods)) if node.leaf else ()
     return (levels_of(node.group), node.count, tuple(members), tuple(map(_everything, node.children)))
 

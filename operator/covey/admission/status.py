@@ -19,7 +19,7 @@ import msgspec
 
 from covey.admission.gangs import UnplannableError, find_unkept_spreads, levels
 from covey.admission.levels import preferences
-from covey.admission.tree import Node, Replica, Role, Unit, replica_met
+from covey.admission.tree import Replica, TreeNode, Unit, UnitRole, replica_met
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,
@@ -63,14 +63,14 @@ def find_split_groups(unit: Unit, topology: Topology, path_of: Callable[[str], P
             )
 
 
-def _required_level(node: Node, topology: Topology) -> str | None:
+def _required_level(node: TreeNode, topology: Topology) -> str | None:
     try:
         return levels(node.group, topology, "Group")[0]
     except UnplannableError:  # its own condition says so
         return None
 
 
-def _pods_below(node: Node) -> Iterable[core.Pod]:
+def _pods_below(node: TreeNode) -> Iterable[core.Pod]:
     return (pod for each in node.walk() for pod in each.pods)
 
 
@@ -175,7 +175,7 @@ def _refused_surplus(unit: Unit, decision: Decision, *, admitted: bool) -> Itera
         yield Said(SURPLUS_ADMITTED, true=False, reason=decision.reason, message=decision.message)
 
 
-def _group(node: Node, desired: int | None) -> Facts:
+def _group(node: TreeNode, desired: int | None) -> Facts:
     """A group below the root: how many of its pods, or of its groups, have what they need."""
     admitted, bound = node.count_met(podstate.is_placed), node.count_met(podstate.occupies_node)
     need = max(node.count, 1)
@@ -248,7 +248,7 @@ def _tally(unit: Unit, accepted: Callable[[core.Pod], bool], what: str) -> str:
     return f"{', '.join(parts)} replicas {what}"
 
 
-def _whole(role: Role, accepted: Callable[[core.Pod], bool]) -> int:
+def _whole(role: UnitRole, accepted: Callable[[core.Pod], bool]) -> int:
     return sum(replica_met(replica, accepted) for replica in role.replicas)
 
 

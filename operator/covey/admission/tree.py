@@ -13,26 +13,37 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from covey.admission.nodes import MAX_DEPTH, Key, Node, grow, key_of, levels_of, minimum_of, number, prefers, role_name
-from covey.admission.roles import Member, Part, Replica, Role, Roles, Scope
+from covey.admission.nodes import (
+    MAX_DEPTH,
+    Key,
+    TreeNode,
+    grow,
+    key_of,
+    levels_of,
+    minimum_of,
+    number,
+    prefers,
+    role_name,
+)
+from covey.admission.roles import Member, Part, Replica, Roles, Scope, UnitRole
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_TOGETHER_COUNT, LABEL_UNIT
 
 
-class Template(core.Read, frozen=True):
+class WorkloadTemplate(core.Read, frozen=True):
     """A template of a Workload, as far as the order of roles depends on it."""
 
     name: str = ""
-    composite_pod_group_templates: tuple[Template, ...] | None = None
-    pod_group_templates: tuple[Template, ...] | None = None
+    composite_pod_group_templates: tuple[WorkloadTemplate, ...] | None = None
+    pod_group_templates: tuple[WorkloadTemplate, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One serving unit. ``roles`` are those whose group exists; ``absent`` counts gang groups still to come."""
 
-    tree: Node
-    roles: tuple[Role, ...]
+    tree: TreeNode
+    roles: tuple[UnitRole, ...]
     scopes: tuple[Scope, ...] = ()
     absent: int = 0
     problem: str | None = None
@@ -105,7 +116,7 @@ def replica_met(replica: Replica, present: Callable[[core.Pod], bool]) -> bool:
     return replica.whole and all(present(pod) for pod in replica.pods)
 
 
-def minimum_replicas(role: Role, placed: Callable[[core.Pod], bool]) -> tuple[Replica, ...]:
+def minimum_replicas(role: UnitRole, placed: Callable[[core.Pod], bool]) -> tuple[Replica, ...]:
     """The replicas that count as the minimum: those with all their places first, then the lowest numbers."""
     ranked = sorted(role.replicas, key=lambda replica: (not replica_met(replica, placed), replica.number))
     return tuple(ranked[: role.minimum])
@@ -148,11 +159,11 @@ def build_unit(
     )
 
 
-def positions(template: Template) -> dict[str, int]:
+def positions(template: WorkloadTemplate) -> dict[str, int]:
     """Template name → its position when the whole tree is read from top to bottom."""
     found: list[str] = []
 
-    def walk(each: Template) -> None:
+    def walk(each: WorkloadTemplate) -> None:
         found.append(each.name)
         for child in (*(each.composite_pod_group_templates or ()), *(each.pod_group_templates or ())):
             walk(child)
@@ -168,7 +179,9 @@ def _preferring(part: Part) -> Iterator[str]:
         yield from _preferring(inner)
 
 
-def _problem(tree: Node, roles: Sequence[Role], children: Callable[[core.Group], Sequence[core.Group]]) -> str | None:
+def _problem(
+    tree: TreeNode, roles: Sequence[UnitRole], children: Callable[[core.Group], Sequence[core.Group]]
+) -> str | None:
     return (
         _find_native_refusal(tree)
         or _too_deep(tree, children)
@@ -178,18 +191,18 @@ def _problem(tree: Node, roles: Sequence[Role], children: Callable[[core.Group],
     )
 
 
-def _find_native_refusal(tree: Node) -> str | None:
+def _find_native_refusal(tree: TreeNode) -> str | None:
     native = (node.group for node in tree.walk() if isinstance(node.group, core.NativeGroup))
     return next((group.refusal for group in native if group.refusal), None)
 
 
-def _too_deep(node: Node, children: Callable[[core.Group], Sequence[core.Group]], depth: int = 1) -> str | None:
+def _too_deep(node: TreeNode, children: Callable[[core.Group], Sequence[core.Group]], depth: int = 1) -> str | None:
     if depth == MAX_DEPTH and not node.leaf and children(node.group):
         return f"group {node.group.metadata.name} has children below the level {MAX_DEPTH}, where a tree ends"
     return next(filter(None, (_too_deep(child, children, depth + 1) for child in node.children)), None)
 
 
-def _find_unnamed_role(tree: Node) -> str | None:
+def _find_unnamed_role(tree: TreeNode) -> str | None:
     """Rules that name roles need all of them: of some, nobody can say which."""
     for node in tree.walk():
         if node.count < len(node.gangs) and len({child.follows for child in node.gangs}) > 1:
@@ -206,8 +219,8 @@ def _find_unnamed_role(tree: Node) -> str | None:
     return None
 
 
-def _same_role(roles: Sequence[Role]) -> str | None:
-    seen: dict[str, Role] = {}
+def _same_role(roles: Sequence[UnitRole]) -> str | None:
+    seen: dict[str, UnitRole] = {}
     for role in roles:
         other = seen.setdefault(role.name, role)
         if other is not role:
@@ -216,7 +229,7 @@ def _same_role(roles: Sequence[Role]) -> str | None:
     return None
 
 
-def _same_replica(role: Role) -> str | None:
+def _same_replica(role: UnitRole) -> str | None:
     seen: dict[int, Replica] = {}
     for replica in role.replicas if role.whole else ():
         other = seen.setdefault(replica.number, replica)
@@ -232,13 +245,13 @@ def _same_replica(role: Role) -> str | None:
 __all__ = [
     "Key",
     "Member",
-    "Node",
     "Part",
     "Replica",
-    "Role",
     "Scope",
-    "Template",
+    "TreeNode",
     "Unit",
+    "UnitRole",
+    "WorkloadTemplate",
     "build_unit",
     "incomplete_sets",
     "key_of",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from covey.admission.tree import Key, Replica, Role, Unit
+from covey.admission.tree import Key, Replica, Unit, UnitRole
 from covey.api import core
 from covey.api.constants import (
     ANNOTATION_SERVES_SINCE,
@@ -220,7 +220,7 @@ def _leaves(replica: Replica, terms: Terms) -> bool:
     )
 
 
-def _replica_step(candidate: Candidate, role: Role, replica: Replica, inventory: Inventory, terms: Terms) -> Step:
+def _replica_step(candidate: Candidate, role: UnitRole, replica: Replica, inventory: Inventory, terms: Terms) -> Step:
     ready = all(map(_is_ready, replica.pods))
     step = _step(candidate, replica.pods, inventory, terms, _ready_since(replica.pods) if ready else None)
     return replace(step, kind="Replica", role=role.name, replica=replica.number, ready=ready)

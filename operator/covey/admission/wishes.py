@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from covey.admission.entitlement import Entitlement, Group, judge_minimum, judge_surplus, may_lie
+from covey.admission.entitlement import Entitlement, PodsTogether, judge_minimum, judge_surplus, may_lie
 from covey.admission.nodes import Key
 from covey.admission.quota import Amounts, Flavor, Ledger, Policy, Pool
 from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
@@ -106,7 +106,7 @@ def judge_gang(
     groups = {
         number: (
             members[0][0].name,
-            Group(
+            PodsTogether(
                 shapes_of(missing_pods(members)),
                 sum((Counter(spare.get((r.name, each.replica), {})) for r, each in members), Counter()),
             ),

@@ -16,6 +16,7 @@ from covey.api.model import (
     IMMUTABLE,
     LIVE,
     SET,
+    CelRule,
     Conditions,
     Count,
     DnsLabel,
@@ -26,14 +27,13 @@ from covey.api.model import (
     Model,
     ObjectMeta,
     ObjectName,
-    Rule,
     Sentence,
     Timestamp,
     Uid,
     Word,
 )
 
-_POLICY_RULE: Final = Rule(
+_POLICY_RULE: Final = CelRule(
     "has(self.gang) != has(self.basic)",
     "exactly one of gang and basic must be set: gang for members without which nothing starts, basic for others",
 )
@@ -83,7 +83,7 @@ class TopologyConstraint(Model):
     """A domain that pods share."""
 
     RULES: ClassVar = (
-        Rule("has(self.level) != has(self.key)", "exactly one of level and key must be set: remove one, or add one"),
+        CelRule("has(self.level) != has(self.key)", "exactly one of level and key must be set: remove one, or add one"),
     )
 
     level: Annotated[DnsLabel | None, LIVE] = None
@@ -141,11 +141,13 @@ class Single(Model):
     """Preemption takes one member."""
 
 
-class DisruptionMode(Model):
+class GroupDisruptionMode(Model):
     """The pods that preemption may take at a time; exactly one of single and all."""
 
     RULES: ClassVar = (
-        Rule("has(self.single) != has(self.all)", "exactly one of single and all must be set: remove one, or add one"),
+        CelRule(
+            "has(self.single) != has(self.all)", "exactly one of single and all must be set: remove one, or add one"
+        ),
     )
 
     single: Single | None = None
@@ -157,7 +159,7 @@ class DisruptionMode(Model):
 class Prioritised(Model):
     """The fields by which preemption decides."""
 
-    disruption_mode: DisruptionMode | None = None
+    disruption_mode: GroupDisruptionMode | None = None
     """The members that preemption may take at a time."""
     priority_class_name: Annotated[ObjectName | None, LIVE] = None
     """The PriorityClass of the group's pods."""
@@ -406,7 +408,7 @@ class CompositePodGroup(Model):
     """Groups that are scheduled as one."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.spec.parentCompositePodGroupName) || "
             "self.spec.parentCompositePodGroupName != self.metadata.name",
             "a group cannot lie below itself: name another group, or none for a root",

@@ -15,13 +15,13 @@ from covey.api.model import (
     LIVE,
     LIVE_FOR_NEW_PODS,
     SET,
+    CelRule,
     LevelName,
     Mode,
     Model,
     ObjectMeta,
     ObjectName,
     RoleName,
-    Rule,
 )
 from covey.api.roles import Role
 from covey.api.routing import Compat, RoutingSettings
@@ -90,7 +90,7 @@ class UnitTopology(Model):
     """The domains in which the pods of one unit may lie. Holds for all of them, later growth and replacements included."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.required) || !has(self.preferred) || self.required != self.preferred",
             "preferred is the same level as required and adds nothing: remove it, or name a finer level",
             at=".preferred",
@@ -214,66 +214,66 @@ class DisaggregatedInferenceSpec(Model):
     """The desired state."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "self.roles.size() == oldSelf.roles.size() && self.roles.all(r, oldSelf.roles.exists(o, o.name == r.name))",
             "the set of role names is immutable: delete the resource and create it anew to add, remove or rename a role",
             at=".roles",
             forbids=True,
         ),
-        Rule(
+        CelRule(
             "self.backend != 'Volcano' || (has(self.queue) ? has(oldSelf.queue) && self.queue == oldSelf.queue : "
             "!has(oldSelf.queue))",
             "queue is immutable: delete the object and create it anew to change it",
             at=".queue",
             forbids=True,
         ),
-        Rule(
+        CelRule(
             "self.roles.exists(r, has(r.minReplicas) ? r.minReplicas > 0 : r.replicas > 0)",
             "no role has minReplicas > 0, so nothing would make up the gang: set it on at least one role",
             at=".roles",
         ),
-        Rule(
+        CelRule(
             "!has(self.proximity) || self.proximity.all(p, p.roles.all(n, self.roles.exists(r, r.name == n)))",
             "proximity names a role that is not in spec.roles: correct the name or add the role",
             says="'there is no role ' + self.proximity.filter(p, !p.roles.all(n, self.roles.exists(r, r.name == n)))[0]"
             ".roles.filter(n, !self.roles.exists(r, r.name == n))[0] + ': correct the name or add the role'",
             at=".proximity",
         ),
-        Rule(
+        CelRule(
             f"self.replicas * self.roles.map(r, r.replicas * r.size).sum() <= {MOST_PODS}",
             f"more than {MOST_PODS} pods (units times replicas times size, over all roles): lower one of these, or "
             "split the units over several resources",
             at=".roles",
         ),
-        Rule(
+        CelRule(
             "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, self.roles.exists(o, o.name == d.role)))",
             "dependsOn names a role that is not in spec.roles: correct the name or add the role",
             at=".roles",
         ),
-        Rule(
+        CelRule(
             "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, !self.roles.exists(o, "
             "o.name == d.role && o.replicas > 0 && has(o.minReplicas) && o.minReplicas == 0)))",
             "dependsOn names a role with minReplicas 0, for which nobody would wait: set its minReplicas to 1 or more, or "
             "remove the dependency",
             at=".roles",
         ),
-        Rule(
+        CelRule(
             "self.roles.filter(r, has(r.scaling) && has(r.scaling.mode) && r.scaling.mode == 'Together').size() != 1",
             "one role alone has scaling.mode Together: set it on another role too, or set mode to External",
             at=".roles",
         ),
-        Rule(
+        CelRule(
             "!has(self.compat) || !has(self.compat.llmd) || self.compat.llmd == 'Never' || "
             "self.roles.exists(r, has(r.serves) || r.name == 'prefill' || r.name == 'decode')",
             "no role serves prefill or decode, so no pod would have llm-d's label: set serves on a role, or remove compat.llmd",
             at=".compat.llmd",
         ),
-        Rule(
+        CelRule(
             f"{_NOT_EXCLUSIVE} || self.roles.exists(r, has(r.serves) || r.name == 'prefill' || r.name == 'decode')",
             "no role serves prefill or decode, so there is nothing to route: set serves on a role, or remove rollout.routing",
             at=".rollout.routing",
         ),
-        Rule(
+        CelRule(
             f"{_NOT_EXCLUSIVE} || !self.roles.exists(r, has(r.update) && has(r.update.inPlace) && "
             "r.update.inPlace == 'IfPossible')",
             "a pod whose images change in place would answer with the former ones while routers take it for the new "
@@ -281,7 +281,7 @@ class DisaggregatedInferenceSpec(Model):
             at=".rollout.routing",
         ),
         *OF_INTERCONNECT,
-        Rule(
+        CelRule(
             "!has(self.routing) || !has(self.routing.pool) || self.roles.filter(r, has(r.serves) || r.name == 'prefill' || "
             "r.name == 'decode').size() in [1, self.roles.size()]",
             "an InferencePool selects by equal labels, so it has the pods of one role or of all of them: set serves on every "
@@ -368,7 +368,7 @@ class DisaggregatedInference(Model):
     """
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
             "the name is part of labels and of host names: use at most 63 lower-case letters, digits and -",
             at=".metadata.name",

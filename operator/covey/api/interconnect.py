@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
-from covey.api.model import IMMUTABLE, Model, Rule
+from covey.api.model import IMMUTABLE, CelRule, Model
 
 
 class InterconnectType(StrEnum):
@@ -23,7 +23,7 @@ class Interconnect(Model):
     """A domain in which the GPUs of several nodes reach each other's memory (NVLink between nodes)."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.exclusive) || !self.exclusive || !has(self.scope) || self.scope == 'Unit'",
             "cliques are kept from other units, not from replicas of the same one: set scope to Unit and make each replica "
             "a unit, or remove exclusive",
@@ -42,23 +42,23 @@ class Interconnect(Model):
 
 #: Rules of a spec about its interconnect and what stands beside it.
 OF_INTERCONNECT: Final = (
-    Rule(
+    CelRule(
         "has(self.interconnect) == self.roles.exists(r, has(r.interconnect) && r.interconnect)",
         "spec.interconnect and roles with interconnect: true need each other: set both, or remove both",
         at=".interconnect",
     ),
-    Rule(
+    CelRule(
         "!has(self.interconnect) || self.backend != 'Volcano'",
         "interconnect is not supported with backend Volcano: use Extender or Kubernetes, or remove it",
         at=".interconnect",
     ),
-    Rule(
+    CelRule(
         "!has(self.interconnect) || !has(self.interconnect.exclusive) || !self.interconnect.exclusive || "
         "self.backend in ['Auto', 'Extender']",
         "interconnect.exclusive is kept by Covey's own scheduler: use backend Extender, or remove it",
         at=".interconnect.exclusive",
     ),
-    Rule(
+    CelRule(
         "has(self.interconnect) == has(oldSelf.interconnect)",
         "interconnect is immutable: delete the object and create it anew to change it",
         at=".interconnect",

@@ -83,7 +83,7 @@ SET: Final = ListType("set")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CelRule:
     """A CEL rule (``x-kubernetes-validations``) of the object that declares it.
 
     The API server puts the path in front of ``message``; ``at`` (``.name``, ``.topology.name``) points below the
@@ -122,7 +122,7 @@ class Form:
         """Turn the pattern into a rule."""
         schema = dict(handler(source))
         pattern = schema.pop("pattern")
-        rule = Rule(f"self.matches('{pattern}')", self.words)
+        rule = CelRule(f"self.matches('{pattern}')", self.words)
         return schema | {"x-kubernetes-validations": [rule.as_schema()]}
 
 
@@ -140,7 +140,7 @@ class Model(BaseModel):
         extra="ignore",
         frozen=True,
     )
-    RULES: ClassVar[tuple[Rule, ...]] = ()
+    RULES: ClassVar[tuple[CelRule, ...]] = ()
 
     @classmethod
     def __get_pydantic_json_schema__(cls, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -10,6 +10,7 @@ from covey.api.model import (
     LABEL_KEY,
     LIVE,
     VERBATIM,
+    CelRule,
     Conditions,
     DnsLabel,
     Form,
@@ -17,7 +18,6 @@ from covey.api.model import (
     Model,
     NodeLabelKey,
     ObjectMeta,
-    Rule,
 )
 
 _LABELS: Final[dict[str, Any]] = {
@@ -42,7 +42,7 @@ class Expression(Model):
     """A condition on one label."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
             "In and NotIn need values, Exists and DoesNotExist take none",
             at=".values",
@@ -77,7 +77,7 @@ class QueueResource(Model):
     """One resource of a flavor."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.lend) || type(self.lend) != int || type(self.nominal) != int || int(self.lend) <= int(self.nominal)",
             "lend is more than nominal: nobody lends more than there is, so lower lend or raise nominal",
             at=".lend",
@@ -108,12 +108,12 @@ class QueueSpec(Model):
     """The quota of a tenant."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "has(self.cohort) || self.flavors.all(f, f.resources.all(r, !has(r.borrow) && !has(r.lend)))",
             "borrow and lend need a cohort, whose queues lend to each other: name one, or remove them",
             at=".cohort",
         ),
-        Rule(
+        CelRule(
             "self.flavors.all(f, self.flavors.exists_one(g, (has(f.nodes) ? f.nodes : {}) == (has(g.nodes) ? g.nodes : {})))",
             "two flavors select the same nodes, of which the second would get none: merge them",
             at=".flavors",
@@ -187,7 +187,7 @@ class Queue(Model):
     """
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "self.metadata.name.size() <= 63",
             "the name is part of metrics and of messages: use at most 63 characters",
             at=".metadata.name",

@@ -15,6 +15,7 @@ from covey.api.model import (
     LIVE_FOR_NEW_PODS,
     ROLLED,
     VERBATIM,
+    CelRule,
     DnsLabel,
     IntOrPercent,
     LabelKey,
@@ -22,7 +23,6 @@ from covey.api.model import (
     ListMap,
     Model,
     RoleName,
-    Rule,
 )
 from covey.api.template import PodTemplate
 
@@ -91,7 +91,7 @@ class RoleTopology(Model):
     """The domains in which the pods of one replica may lie. Holds for each replica on its own."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.required) || !has(self.preferred) || self.required != self.preferred",
             "preferred is the same level as required and adds nothing: remove it, or name a finer level",
             at=".preferred",
@@ -128,7 +128,7 @@ class Backoff(Model):
     """The delay before a replica that fails again and again is started once more. The first time it does not."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             f"(has(self.baseSeconds) ? self.baseSeconds : {BACKOFF_BASE}) <= "
             f"(has(self.maxSeconds) ? self.maxSeconds : {BACKOFF_MAX})",
             f"baseSeconds (default {BACKOFF_BASE}) is greater than maxSeconds (default {BACKOFF_MAX}): lower the one or "
@@ -172,7 +172,7 @@ class Update(Model):
     """The replacement of replicas of the role inside one unit when a rolled field changes."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.maxSurge) || !has(self.maxUnavailable) || !(self.maxSurge == 0 || self.maxSurge == '0%') || "
             "!(self.maxUnavailable == 0 || self.maxUnavailable == '0%')",
             "maxSurge and maxUnavailable are both 0, so nothing could be replaced: raise one of them",
@@ -205,12 +205,12 @@ class Scaling(Model):
     """The owner of the number of replicas."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.min) || !has(self.max) || self.min <= self.max",
             "min is greater than max: lower min or raise max",
             at=".min",
         ),
-        Rule(
+        CelRule(
             "!(has(self.min) || has(self.max)) || (has(self.mode) && self.mode == 'External')",
             "min and max bound what an autoscaler asks for: set mode to External, or remove them",
             at=".mode",
@@ -245,7 +245,7 @@ class Port(Model):
 
 def _texts(what: str, value: Mapping[str, Any]) -> WithJsonSchema:
     """A map of texts without keys of Covey's, which say whose a Service is and what was applied of it."""
-    rule = Rule(
+    rule = CelRule(
         "self.all(key, !key.startsWith('covey.dev/') && !key.contains('.covey.dev/'))",
         f"{what} under covey.dev are Covey's own: remove them, or use a prefix of yours",
         forbids=True,
@@ -286,18 +286,18 @@ class Network(Model):
     """The names and Services of the role's pods."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.ports) || self.ports.all(a, self.ports.exists_one(b, "
             "b.port == a.port && b.protocol == a.protocol))",
             "two names for one port, which a Service cannot have: remove one, or give it another port or protocol",
             at=".ports",
         ),
-        Rule(
+        CelRule(
             "!has(self.service) || (has(self.ports) && self.ports.size() > 0)",
             "a Service with a cluster IP needs a port: name one in ports, or remove service",
             at=".service",
         ),
-        Rule(
+        CelRule(
             "!has(self.metadata) || (has(self.ports) && self.ports.size() > 0) || "
             "(has(self.subdomain) && self.subdomain == 'UniquePerReplica')",
             "the role has no Service of its own: name a port in ports, or remove metadata",
@@ -330,12 +330,12 @@ class Role(Model):
     """One part of the engine, such as prefill or decode, run as a number of equal replicas in every unit."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.minReplicas) || self.minReplicas <= self.replicas",
             "minReplicas is greater than replicas: lower minReplicas or raise replicas",
             at=".minReplicas",
         ),
-        Rule(
+        CelRule(
             "!has(self.dependsOn) || self.dependsOn.all(d, d.role != self.name)",
             "a role cannot depend on itself: remove it from dependsOn",
             at=".dependsOn",

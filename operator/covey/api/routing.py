@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from covey.api.model import ATOMIC, LIVE, ROLLED, Model, ObjectName, Rule
+from covey.api.model import ATOMIC, LIVE, ROLLED, CelRule, Model, ObjectName
 
 
 class LwsLabels(StrEnum):
@@ -59,7 +59,7 @@ class EndpointPickerRef(Model):
     """The endpoint picker of an InferencePool."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "(has(self.kind) && self.kind != 'Service') || has(self.port)",
             "an endpoint picker that is a Service has no port: set port.number to that of the Service",
             at=".port",

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, WithJsonSchema
 
 from covey.api.inference import MOST_PODS
-from covey.api.model import LIVE, VERBATIM, Conditions, Count, Model, ObjectMeta, Rule, Word
+from covey.api.model import LIVE, VERBATIM, CelRule, Conditions, Count, Model, ObjectMeta, Word
 
 _COUNTS: Final = {
     "type": "object",
@@ -21,7 +21,7 @@ class RoleScalerSpec(Model):
     """The desired number of replicas."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "!has(self.replicas) || (has(oldSelf.replicas) && self.replicas == oldSelf.replicas) || "
             "self.replicas >= (has(self.minReplicas) ? self.minReplicas : 0)",
             "replicas is below minReplicas, which the role needs over all units: ask for more",
@@ -30,12 +30,12 @@ class RoleScalerSpec(Model):
             "ask for at least so many'.format([self.replicas, self.minReplicas])",
             at=".replicas",
         ),
-        Rule(
+        CelRule(
             "has(self.replicas) != has(self.targets)",
             "exactly one of replicas and targets: roles that are scaled together take a whole vector in targets, and no "
             "single number, nor one through the scale subresource",
         ),
-        Rule(
+        CelRule(
             "has(self.targets) == has(oldSelf.targets)",
             "whether there is one number or a vector is decided when the RoleScaler is created: set scaling.mode of the "
             "roles instead",

@@ -8,7 +8,7 @@ else.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from covey.api.model import CLASS, VERBATIM, FieldClass, Model, Rule, class_of
+from covey.api.model import CLASS, VERBATIM, CelRule, FieldClass, Model, class_of
 
 Schema = dict[str, Any]
 
@@ -77,12 +77,12 @@ def structural(model: type[Model], *, marks: bool = False) -> Schema:
     return schema
 
 
-def _put_first(node: Schema, rules: Iterable[Rule]) -> None:
+def _put_first(node: Schema, rules: Iterable[CelRule]) -> None:
     if rendered := [rule.as_schema() for rule in rules]:
         node["x-kubernetes-validations"] = rendered + node.get("x-kubernetes-validations", [])
 
 
-def immutability(spec: type[Model]) -> Iterator[Rule]:
+def immutability(spec: type[Model]) -> Iterator[CelRule]:
     """A transition rule for every immutable field of ``spec``; fields of list items are not looked at.
 
     Each forbids a change of the value as well as its appearing and its going.
@@ -90,7 +90,7 @@ def immutability(spec: type[Model]) -> Iterator[Rule]:
     yield from _immutable_fields(spec, "", [], FieldClass.IMMUTABLE)
 
 
-def _immutable_fields(model: type[Model], prefix: str, tests: list[str], wanted: FieldClass) -> Iterator[Rule]:
+def _immutable_fields(model: type[Model], prefix: str, tests: list[str], wanted: FieldClass) -> Iterator[CelRule]:
     """``tests`` are the paths above that may be absent, so that each has to be asked for with ``has``."""
     for name, field in model.model_fields.items():
         path = f"{prefix}.{field.alias or name}"
@@ -105,7 +105,7 @@ def _immutable_fields(model: type[Model], prefix: str, tests: list[str], wanted:
 _HAS_UNITS: Final = "has(self.status) && has(self.status.unitStatuses) && self.status.unitStatuses.size() > 0"
 
 
-def _immutable_rule(path: str, asked: list[str], wanted: FieldClass) -> Rule:
+def _immutable_rule(path: str, asked: list[str], wanted: FieldClass) -> CelRule:
     name = path.removeprefix(".").removeprefix("spec.")
     remedy = "delete the object and create it anew to change it"
     same = f"self{path} == oldSelf{path}"
@@ -114,9 +114,9 @@ def _immutable_rule(path: str, asked: list[str], wanted: FieldClass) -> Rule:
         before = " && ".join(f"has(oldSelf{test})" for test in asked)
         same = f"({present}) ? ({before}) && {same} : !({before})"
     if wanted is FieldClass.IMMUTABLE:
-        return Rule(same, f"{name} is immutable: {remedy}", at=path, forbids=True)
+        return CelRule(same, f"{name} is immutable: {remedy}", at=path, forbids=True)
     message = f"{name} is immutable while units exist: suspend the object until its pods are gone, or {remedy}"
-    return Rule(f"!({_HAS_UNITS}) || ({same})", message, at=path, forbids=True)
+    return CelRule(f"!({_HAS_UNITS}) || ({same})", message, at=path, forbids=True)
 
 
 def model_of(annotation: Any) -> type[Model] | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import WithJsonSchema
 
 from covey.api.constants import ANNOTATION_DOMAIN_LABELS, ANNOTATION_RESTART_IGNORED
-from covey.api.model import VERBATIM, Rule
+from covey.api.model import VERBATIM, CelRule
 
 #: Fields of a pod that Covey sets itself, and where a person says the same thing instead.
 RESERVED: Final[dict[str, str]] = {
@@ -32,8 +32,8 @@ _RESERVED_TYPES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def _reserved_rule(name: str, instead: str) -> Rule:
-    return Rule(f"!has(self.{name})", f"{name} is Covey's own: remove it; {instead}", at=f".{name}", forbids=True)
+def _reserved_rule(name: str, instead: str) -> CelRule:
+    return CelRule(f"!has(self.{name})", f"{name} is Covey's own: remove it; {instead}", at=f".{name}", forbids=True)
 
 
 def _containers(description: str, *, least: int) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _own_keys(what: str, *but: str) -> dict[str, Any]:
     """Refuse keys under ``covey.dev``, but those that are for people to set."""
     allowed = "".join(f"key == '{exempt}' || " for exempt in but)
     except_for = f" except {', '.join(but)}" if but else ""
-    rule = Rule(
+    rule = CelRule(
         f"self.all(key, {allowed}!key.startsWith('covey.dev/') && !key.contains('.covey.dev/'))",
         f"{what} under covey.dev are Covey's own{except_for}: remove them, or use a prefix of yours",
         forbids=True,

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from covey.api.model import ATOMIC, BY_NAME, LIVE, SET, VERBATIM, LevelName, Model, NodeLabelKey, ObjectMeta, Rule
+from covey.api.model import ATOMIC, BY_NAME, LIVE, SET, VERBATIM, CelRule, LevelName, Model, NodeLabelKey, ObjectMeta
 
 _VALUE: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _TEXTS: Final[dict[str, Any]] = {
@@ -63,24 +63,24 @@ class ClusterTopologySpec(Model):
     """The levels, and what of them may come."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "self.levels.all(a, self.levels.all(b, a.name == b.name || !a.keys.exists(k, k in b.keys)))",
             "a label key belongs to two levels, which would make them the same: remove it from one of them",
             at=".levels",
         ),
-        Rule(
+        CelRule(
             "!has(self.elastic) || self.elastic.all(e, self.levels.exists(l, l.name == e.level)"
             " && (!has(e.within) || e.within.all(k, k != e.level && self.levels.exists(l, l.name == k))))",
             "elastic names a level that is not in levels, or lies within its own: use names of levels",
             at=".elastic",
         ),
-        Rule(
+        CelRule(
             "!has(self.elastic) || self.elastic.all(e, e.allocatable.all(k, isQuantity(e.allocatable[k])"
             " && !e.allocatable[k].startsWith('-')))",
             "elastic has an allocatable amount that is no quantity: write one such as 8 or 64Gi",
             at=".elastic",
         ),
-        Rule(
+        CelRule(
             f"!has(self.elastic) || self.elastic.all(e, e.names.all(n, n.matches('{_VALUE}'))"
             f" && (!has(e.within) || e.within.all(k, e.within[k].matches('{_VALUE}'))))",
             "elastic has a name that is no value of a label: use letters, digits, -, _ and ., with a letter or digit at both ends",

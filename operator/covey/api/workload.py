@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from covey.api.groups import GroupPolicy, PodPolicy, Prioritised, RootPreemption, SchedulingConstraints
-from covey.api.model import BY_NAME, IMMUTABLE, LIVE, DnsLabel, Model, ObjectMeta, ObjectName, Rule
+from covey.api.model import BY_NAME, IMMUTABLE, LIVE, CelRule, DnsLabel, Model, ObjectMeta, ObjectName
 
 
 class PodGroupTemplate(Prioritised):
@@ -43,7 +43,7 @@ class _CompositeTemplate(Prioritised):
     """On a root: the Queue whose quota it uses."""
 
 
-_CHILD_RULE: Final = Rule(
+_CHILD_RULE: Final = CelRule(
     "(has(self.podGroupTemplates) && size(self.podGroupTemplates) > 0) || "
     "(has(self.compositePodGroupTemplates) && size(self.compositePodGroupTemplates) > 0)",
     "a composite needs at least one child: add podGroupTemplates or compositePodGroupTemplates",
@@ -94,7 +94,7 @@ class WorkloadSpec(Model):
     """The templates of one unit."""
 
     RULES: ClassVar = (
-        Rule(
+        CelRule(
             "(has(self.podGroupTemplates) && size(self.podGroupTemplates) > 0) != "
             "(has(self.compositePodGroupTemplates) && size(self.compositePodGroupTemplates) > 0)",
             "exactly one of podGroupTemplates and compositePodGroupTemplates must have items: "

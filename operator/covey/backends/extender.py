@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.api.inference import Backend as BackendName
-from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
 from covey.compile.pods import is_held
@@ -71,7 +71,7 @@ class Extender:
         """Return Covey's own groups."""
         return _KINDS
 
-    def probes(self) -> tuple[Probe, ...]:
+    def probes(self) -> tuple[FieldProbe, ...]:
         """Return no probe: Covey's own kinds keep every field."""
         return ()
 
@@ -142,6 +142,6 @@ class Extender:
         """Return an empty digest: there are no fixed fields."""
         return ""
 
-    def release(self, _progress: Progress) -> Release:
+    def release(self, _progress: ReleaseFacts) -> Release:
         """Release nobody: the scheduler process lifts its gate itself, with the pin."""
         return Release()

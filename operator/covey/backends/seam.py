@@ -49,7 +49,7 @@ class Owned(core.Read, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class FieldProbe:
     """A dry run that shows whether the API server keeps a field: a gated one is dropped silently.
 
     ``body`` is created without its namespace, which the operator knows; ``path`` leads to what must come back.
@@ -157,7 +157,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReleaseFacts:
     """Facts by which a backend decides which pods to let go.
 
     Args:
@@ -205,7 +205,7 @@ class Backend(Protocol):
     def kinds(self) -> tuple[Resource, ...]:
         """Kinds of its groups, in the order in which they are created; one cluster need not serve them all."""
 
-    def probes(self) -> tuple[Probe, ...]:
+    def probes(self) -> tuple[FieldProbe, ...]:
         """Return the dry runs that must be tried before ``absent`` and ``refusals`` can answer."""
 
     def absent(self, cluster: Cluster, /) -> str | None:
@@ -255,5 +255,5 @@ class Backend(Protocol):
         another one was written by others, or filled in.
         """
 
-    def release(self, progress: Progress, /) -> Release:
+    def release(self, progress: ReleaseFacts, /) -> Release:
         """Decide which pods the operator lets go now; none where the scheduler does that itself."""

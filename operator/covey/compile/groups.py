@@ -42,7 +42,7 @@ def type_of(body: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CreationLevel:
     """Objects that may be created at the same time, all those of earlier levels being there."""
 
     name: str
@@ -65,7 +65,7 @@ class Membership:
 class Groups(Protocol):
     """The groups of one resource, as its backend has them."""
 
-    def levels(self, layout: Layout, /) -> tuple[Level, ...]:
+    def levels(self, layout: Layout, /) -> tuple[CreationLevel, ...]:
         """The groups, in creation order."""
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
@@ -100,13 +100,13 @@ class GroupCompiler:
         self._scale = Scale.of(spec)
         self._common: Object = {"priorityClassName": spec.priority_class_name} if spec.priority_class_name else {}
 
-    def levels(self, layout: Layout) -> tuple[Level, ...]:
+    def levels(self, layout: Layout) -> tuple[CreationLevel, ...]:
         """The Workload, then the groups from the root down."""
         return (
-            Level("workload", () if self._spec.suspend else (self.workload(),)),
-            Level("units", tuple(self.roots(layout))),
-            Level("roles", tuple(self.composites(layout))),
-            Level("podgroups", tuple(self.pod_groups(layout))),
+            CreationLevel("workload", () if self._spec.suspend else (self.workload(),)),
+            CreationLevel("units", tuple(self.roots(layout))),
+            CreationLevel("roles", tuple(self.composites(layout))),
+            CreationLevel("podgroups", tuple(self.pod_groups(layout))),
         )
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:

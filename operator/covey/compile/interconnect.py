@@ -19,7 +19,7 @@ from covey.compile.revision import Layout
 _API: Final = "resource.nvidia.com/v1beta1"
 
 
-class Interconnect:
+class InterconnectCompiler:
     """The domains of one resource.
 
     Args:

@@ -122,7 +122,7 @@ HIDDEN: Final = "false"
 Service = dict[str, Any]
 
 
-class Network:
+class NetworkCompiler:
     """The Services of one resource, and what they are called.
 
     Args:

@@ -28,7 +28,7 @@ from covey.api.routing import LlmdLabels, LwsLabels
 from covey.compile import environment, identity, interconnect, network
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, ReplicaKey, Slot, fit_label
-from covey.compile.network import ADDRESSED, Network
+from covey.compile.network import ADDRESSED, NetworkCompiler
 from covey.compile.revision import Layout, Revision, RoleRevision, Template
 
 
@@ -200,8 +200,8 @@ class PodFactory:
         self._shared: dict[ReplicaKey, dict[str, str]] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
-        self._network = Network(owner, spec)
-        self.interconnect = interconnect.Interconnect(owner, spec) if spec.interconnect else None
+        self._network = NetworkCompiler(owner, spec)
+        self.interconnect = interconnect.InterconnectCompiler(owner, spec) if spec.interconnect else None
         self._protected = network.gang_roles(spec)
 
     def without_protection(self) -> PodFactory:

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.compile.environment import STANDARD_LEVELS
-from covey.compile.groups import GroupCompiler, Groups, Level, Levels, Object, levels_named
+from covey.compile.groups import CreationLevel, GroupCompiler, Groups, Levels, Object, levels_named
 from covey.compile.identity import Owner, ReplicaKey, Slot, hostname
-from covey.compile.network import Network, namespace_budget, needs_budget
+from covey.compile.network import NetworkCompiler, namespace_budget, needs_budget
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Layout, Revision, Scale
 
@@ -25,7 +25,7 @@ class Tree:
     owner: Owner
     layout: Layout
     revision: Revision
-    levels: tuple[Level, ...]
+    levels: tuple[CreationLevel, ...]
     pods: PodFactory
     published: tuple[Object, ...] = ()
 
@@ -77,17 +77,17 @@ def compile_inference(
     compiled = groups(owner, spec, revision)
     # A suspended resource gives up its place in the queue, which is the age of its groups, and needs no addresses.
     # Without units it keeps both.
-    network = Network(owner, spec)
+    network = NetworkCompiler(owner, spec)
     services = () if spec.suspend else tuple(network.services(layout))
     published = () if spec.suspend else tuple(network.cluster_ip_services())
     budgets = (namespace_budget(owner.namespace),) if needs_budget(spec) else ()
     pods = PodFactory(owner, spec, revision, layout, compiled, tuple(level_names))
-    domains = (Level("domains", tuple(pods.interconnect.domains(layout))),) if pods.interconnect else ()
+    domains = (CreationLevel("domains", tuple(pods.interconnect.domains(layout))),) if pods.interconnect else ()
     return Tree(
         owner,
         layout,
         revision,
-        (*compiled.levels(layout), *domains, Level("budgets", budgets), Level("services", services)),
+        (*compiled.levels(layout), *domains, CreationLevel("budgets", budgets), CreationLevel("services", services)),
         pods,
         published,
     )

@@ -30,7 +30,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Backend, Identity, Owned
 from covey.compile import Owner, ReplicaKey, Slot, Tree, network, type_of
-from covey.compile.groups import Level
+from covey.compile.groups import CreationLevel
 from covey.compile.identity import short_hash
 from covey.compile.network import ADDRESSED
 from covey.compile.revision import Revision
@@ -123,14 +123,14 @@ def find_expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class GroupsEnding:
     """Places whose pods wait for a group of theirs to go; the pods that keep it for nothing are deleted."""
 
     slots: frozenset[Slot] = frozenset()
     outcome: Outcome = field(default_factory=Outcome)
 
 
-def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Ending:
+def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> GroupsEnding:
     """Find places that wait for groups that are being deleted, and pods that have to give way to them.
 
     Args:
@@ -140,14 +140,14 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
     """
     ending = {identity for identity, owned in observed.objects.items() if owned.metadata.deletion_timestamp is not None}
     if not ending:
-        return Ending()
+        return GroupsEnding()
     places: dict[Identity, list[Slot]] = {}
     for slot in tree.slots:
         for needed in ending.intersection((tree.pods.anchor(slot), domain_of(tree, slot))):
             places.setdefault(needed, []).append(slot)
     surplus = [slots for slots in places.values() if not _is_kept(slots, observed, going)]
     pods = [pod for slots in surplus for slot in slots for pod in observed.pods.get(slot, ())]
-    return Ending(
+    return GroupsEnding(
         frozenset(slot for slots in surplus for slot in slots),
         Outcome(
             Actions(
@@ -371,7 +371,7 @@ def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: O
     if is_shared and all(map(_is_protected, pods)):
         return tree
     narrow = is_shared or any(map(_is_protected, pods))
-    level = Level("former budget", (network.former_budget(tree.owner, roles, narrow=narrow),))
+    level = CreationLevel("former budget", (network.former_budget(tree.owner, roles, narrow=narrow),))
     return replace(tree, levels=(level, *tree.levels))
 
 

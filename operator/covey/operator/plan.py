@@ -50,7 +50,7 @@ from covey.operator.repair.history import Failure
 from covey.operator.repair.judge import find_failing
 from covey.operator.repair.minimum import find_stranded
 from covey.operator.replicas.replace import (
-    ReplicaPlan,
+    ReplicaActions,
     describe_growth,
     order_creations,
     plan_replicas,
@@ -75,7 +75,7 @@ from covey.operator.scaling.exchange import (
     put_exchange,
     together_name,
 )
-from covey.operator.scaling.headroom import Headroom, find_headroom
+from covey.operator.scaling.headroom import HeadroomState, find_headroom
 from covey.operator.scaling.receivers import find_withheld
 from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
 from covey.operator.validation import AcceptedSpec, revision_before
@@ -115,7 +115,7 @@ class Plan:
     failures: tuple[Failure, ...] = ()
     #: Units below their minimum, and what is given up of them.
     loss: GivenUp = field(default_factory=GivenUp)
-    headroom: Headroom = field(default_factory=Headroom)
+    headroom: HeadroomState = field(default_factory=HeadroomState)
     #: The hash of the revision that every unit was last complete with.
     complete: str = ""
     #: What there is to say of replicas of revisions that no record explains.
@@ -174,7 +174,7 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] |
     released = find_released(release, observed)
     ending = find_ending(tree, observed, lost | _uids(surplus, released))
     starting = find_starting(spec, states, observed)
-    headroom = Headroom()
+    headroom = HeadroomState()
     if _ASKS.intersection(inference.metadata.annotations or ()):
         headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys() | victims.find_withheld(tree.slots)
@@ -294,7 +294,7 @@ def _why(
     return "evacuated" if want.leaving.places else "scaled down"
 
 
-def _deletions(replicas: Iterable[ReplicaPlan]) -> Outcome:
+def _deletions(replicas: Iterable[ReplicaActions]) -> Outcome:
     return Outcome(Actions(delete_pods=tuple(item for part in replicas for item in part.delete)))
 
 
@@ -304,7 +304,7 @@ def _uids(*outcomes: Outcome) -> frozenset[str]:
 
 
 def _missing(
-    replicas: tuple[ReplicaPlan, ...],
+    replicas: tuple[ReplicaActions, ...],
     not_yet: Collection[Slot],
     want: Desired,
     observed: Observed,
@@ -323,7 +323,7 @@ def _missing(
 
 
 def _join_replica_plans(
-    replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
+    replicas: tuple[ReplicaActions, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
 ) -> Outcome:
     """Join the plans of single replicas; ``create`` are the pods of them that are created now."""
     return Outcome(
@@ -376,7 +376,7 @@ def _scale_events(
     want: Desired,
     observed: Observed,
     surplus: tuple[DeletePod, ...],
-    replicas: tuple[ReplicaPlan, ...],
+    replicas: tuple[ReplicaActions, ...],
     not_yet: Collection[Slot],
 ) -> Outcome:
     """Events about replicas that are created and deleted."""

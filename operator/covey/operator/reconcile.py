@@ -26,9 +26,9 @@ from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_T
 from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
-from covey.operator.execute.put_status import StatusWriter
+from covey.operator.execute.put_status import InferenceStatusWriter
 from covey.operator.model.accepted import differ, find_served
-from covey.operator.model.actions import DEFAULT, Actions, Limits, Note, Precedence
+from covey.operator.model.actions import DEFAULT, Actions, AvoidLimits, Note, Precedence
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
@@ -47,7 +47,7 @@ from covey.operator.status.metrics import Departures, WorkloadGauges, find_trans
 from covey.operator.status.rollout_counts import RolloutCounts
 from covey.operator.status.startup_times import StartupTimes
 from covey.operator.status.status import Pace, is_news, is_passing
-from covey.operator.status.units import Unit, describe_units
+from covey.operator.status.units import UnitSummary, describe_units
 from covey.operator.validation import AcceptedSpec, read_spec, validate
 from covey.placement.cluster.claims import unmade_claims
 
@@ -89,7 +89,7 @@ class Reconciler:
         gauges: WorkloadGauges,
         *,
         clock: Clock,
-        limits: Limits = DEFAULT,
+        limits: AvoidLimits = DEFAULT,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -101,7 +101,7 @@ class Reconciler:
         self._clock = clock
         self._templates = TemplateCheck(client, clock.monotonic)
         self._pace = Pace(clock.monotonic)
-        self._statuses = StatusWriter(client, caches.tell)
+        self._statuses = InferenceStatusWriter(client, caches.tell)
         #: By turns, the oldest first, so that the first of many are whole early.
         self._creations = Turns(1)
         self._protections = Allowance(_PROTECTIONS, clock.monotonic)
@@ -376,7 +376,7 @@ def _describe(
     before: Mapping[str, Any],
     now: str,
     failure: Problem | None,
-) -> tuple[tuple[Unit, ...], dict[str, Any]]:
+) -> tuple[tuple[UnitSummary, ...], dict[str, Any]]:
     """Compute the description of each unit, and the new status."""
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     return units, status.compute(verdict, observed, planned, units, before, now, failure=failure)

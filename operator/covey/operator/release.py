@@ -21,7 +21,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.roles import Dependency, DependencyCondition, Role, Startup
-from covey.backends import Progress, Release, ReplicaProgress
+from covey.backends import Release, ReleaseFacts, ReplicaProgress
 from covey.compile import Layout, Scale, Slot
 from covey.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Outcome, Ungate
@@ -109,11 +109,11 @@ def _holds(dependency: Dependency, scale: Scale, unit: Mapping[str, Mapping[int,
     return count_unit(role, unit, attrgetter("is_bound" if scheduled else "is_ready")).has_minimum
 
 
-def progress_of(inference: DisaggregatedInference, layout: Layout, states: States, observed: Observed) -> Progress:
+def progress_of(inference: DisaggregatedInference, layout: Layout, states: States, observed: Observed) -> ReleaseFacts:
     """Progress of all replicas, for the backend to decide."""
     scale = Scale.of(inference.spec)
     units = {unit: tuple(_progress(unit, scale, layout, states.get(unit, {}), observed)) for unit in layout.units}
-    return Progress(inference, units, observed.objects, observed.room, observed.now)
+    return ReleaseFacts(inference, units, observed.objects, observed.room, observed.now)
 
 
 def find_released(release: Release, observed: Observed) -> Outcome:

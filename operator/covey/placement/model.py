@@ -199,7 +199,7 @@ class RoleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Proximity:
+class RolesTogether:
     """All pods of these roles in one domain of ``level``."""
 
     roles: tuple[str, ...]
@@ -245,7 +245,7 @@ class Gang:
     topology: str = ""
     required: str | None = None
     preferred: str | None = None
-    proximity: tuple[Proximity, ...] = ()
+    proximity: tuple[RolesTogether, ...] = ()
     rules: tuple[Rule, ...] = ()
     spread: Spread | None = None
     priority: int = 0
@@ -298,7 +298,7 @@ class ReplicaPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Preference:
+class PreferenceOutcome:
     """A preference, and whether it was met.
 
     ``scope``: ``unit``, ``role/NAME``, ``group/NAME``, ``proximity/INDEX``, ``spread``.
@@ -325,7 +325,7 @@ class Plan:
     assignments: tuple[Assignment, ...]
     replicas: tuple[ReplicaPlan, ...]
     placement: tuple[Domain, ...]
-    preferred: tuple[Preference, ...] = ()
+    preferred: tuple[PreferenceOutcome, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

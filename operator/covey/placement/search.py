@@ -91,7 +91,7 @@ _TIGHT = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenCandidate:
     """A candidate that no proof rules out; without a mixture where that was too much work."""
 
     scope: DomainNode
@@ -173,7 +173,7 @@ class Search:
                 return count
         return 0
 
-    def _open(self, solution: Solution, demands: Sequence[Demand]) -> list[_Open]:
+    def _open(self, solution: Solution, demands: Sequence[Demand]) -> list[_OpenCandidate]:
         """The candidates that no cheap proof rules out, the largest first."""
         asked = asked_for(demands)
         opened = []
@@ -194,7 +194,7 @@ class Search:
                 relaxed = relaxed or self._relax_levels(demands)
                 reach = self._reach(relaxed, scope, demands)
             if reach is not None:
-                opened.append(_Open(scope, layout, mixture, need, reach))
+                opened.append(_OpenCandidate(scope, layout, mixture, need, reach))
         return opened
 
     def _relax_levels(self, demands: Sequence[Demand]) -> Solution:
@@ -218,7 +218,9 @@ class Search:
         except SearchLimit:
             return 0.0
 
-    def _place_mixture(self, solution: Solution, candidate: _Open, demands: Sequence[Demand]) -> dict[str, str] | None:
+    def _place_mixture(
+        self, solution: Solution, candidate: _OpenCandidate, demands: Sequence[Demand]
+    ) -> dict[str, str] | None:
         """Nodes by a mixture in one candidate."""
         with suppress(SearchLimit):
             if candidate.mixture is not None and candidate.mixture.find(candidate.need):

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from covey.admission.headroom import Answer, Site, most_feasible, within_quota
+from covey.admission.headroom import HeadroomAnswer, Site, most_feasible, within_quota
 from covey.admission.reservation import Reservations, confine
 from covey.admission.round import stand_in
 from covey.api import core
@@ -75,7 +75,7 @@ def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
         yield _report(workload, gangs, [_ask(name, workload, sites, planned) for name in _roles(gangs)])
 
 
-def _ask(role: str, workload: PlannedWorkload, sites: Sequence[Site], planned: Planned) -> Answer:
+def _ask(role: str, workload: PlannedWorkload, sites: Sequence[Site], planned: Planned) -> HeadroomAnswer:
     is_shared = role in workload.summed
     answer = most_feasible(role, sites, planned.inventory, is_shared=is_shared)
     if planned.tenants is None:
@@ -87,7 +87,7 @@ def _roles(gangs: Sequence[Gang]) -> list[str]:
     return list(dict.fromkeys(role.name for gang in gangs for role in gang.roles))
 
 
-def _report(workload: PlannedWorkload, gangs: Sequence[Gang], answers: Sequence[Answer]) -> HeadroomReport:
+def _report(workload: PlannedWorkload, gangs: Sequence[Gang], answers: Sequence[HeadroomAnswer]) -> HeadroomReport:
     rows = []
     for answer in answers:
         same_name = [role for gang in gangs for role in gang.roles if role.name == answer.role]
@@ -96,7 +96,7 @@ def _report(workload: PlannedWorkload, gangs: Sequence[Gang], answers: Sequence[
     return HeadroomReport(workload.namespace, workload.name, tuple(rows), describe_remarks(answers))
 
 
-def describe_remarks(answers: Sequence[Answer]) -> str:
+def describe_remarks(answers: Sequence[HeadroomAnswer]) -> str:
     """Describe what there is to say in addition to the numbers."""
     texts = [f"{answer.role}: {answer.message}" for answer in answers if answer.message]
     texts += [f"{answer.role}: there may be capacity for more" for answer in answers if answer.is_floor]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.api import core
-from covey.placement.model import Gang, Path, Preference, Reason, ReplicaRequest, RoleRequest, Topology, Verdict
+from covey.placement.model import Gang, Path, PreferenceOutcome, Reason, ReplicaRequest, RoleRequest, Topology, Verdict
 from covey.planning.report import (
     DomainReport,
     ExclusionReport,
@@ -35,7 +35,7 @@ class GangDecision:
     gang: Gang
     verdict: Verdict
     minimum: frozenset[tuple[str, int]] = frozenset()
-    preferred: tuple[Preference, ...] = ()
+    preferred: tuple[PreferenceOutcome, ...] = ()
     reasons: tuple[Reason, ...] = ()
     short: str = ""
 

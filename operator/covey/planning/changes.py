@@ -32,7 +32,7 @@ from covey.placement.planner import plan_minimum
 from covey.placement.question.demands import place
 from covey.planning.report import ChangeReport, LeavingReport, PodReport, SuccessorReport
 from covey.rollout import Stage, UnitState, next_step
-from covey.rollout.model import Budget, Replica, RoleState, floor
+from covey.rollout.model import RoleState, RolloutBudget, RolloutReplica, floor
 from covey.rollout.step import differ_in_images_only
 
 #: Pods by the place that they fill.
@@ -215,9 +215,9 @@ class UnitSuccessors:
             if name == role.name:
                 revision = self._change.outdated.get((self._gang.unit, name, number), target)
                 updatable = in_place and differ_in_images_only(revision, target)
-                replicas[number] = Replica(revision, Stage.SERVING, updatable=updatable)
+                replicas[number] = RolloutReplica(revision, Stage.SERVING, updatable=updatable)
         wanted = next((request.desired for request in self._gang.roles if request.name == role.name), role.replicas)
-        return RoleState(target, wanted, role.min_replicas, Budget.of(role, wanted), replicas)
+        return RoleState(target, wanted, role.min_replicas, RolloutBudget.of(role, wanted), replicas)
 
     def _spare(self, name: str, state: RoleState) -> list[Member]:
         """The old replicas of a role that may go for a successor, in the order in which they go."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from covey.admission.defrag import Consolidation, Mobile, Moves
+from covey.admission.defrag import Consolidation, Mobile, MovePlan
 from covey.admission.gangs import Surroundings, UnplannableError, build_gang
 from covey.admission.losses import counted_shape
-from covey.admission.moves import Move
+from covey.admission.moves import ReplicaMove
 from covey.admission.topologies import kept_preset
 from covey.manifests.sources import InputError
 from covey.placement.anti_affinity import pod_spread_of
@@ -104,7 +104,7 @@ def _target(planned: Planned, free: str | None) -> tuple[int, str, bool]:
     return int(number), level, number != given
 
 
-def _report(goal: str, consolidation: Moves, done: str) -> ConsolidationReport:
+def _report(goal: str, consolidation: MovePlan, done: str) -> ConsolidationReport:
     count = len(consolidation.moves)
     moves = f"{count} move{'s' if count != 1 else ''}"
     if consolidation.verdict is not Verdict.ADMITTED:
@@ -130,7 +130,7 @@ def _report(goal: str, consolidation: Moves, done: str) -> ConsolidationReport:
     )
 
 
-def _move(move: Move) -> MoveReport:
+def _move(move: ReplicaMove) -> MoveReport:
     key = move.unit
     return MoveReport(
         *(key.namespace, move.resource, move.number, move.role, move.replica),

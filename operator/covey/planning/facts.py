@@ -33,7 +33,7 @@ from covey.model import podstate
 from covey.operator.model.objects import ControllerRevision
 from covey.operator.model.template_faults import bad_amounts, bad_quantities
 from covey.placement.cluster.claims import (
-    Ask,
+    DeviceAsk,
     UnsupportedClaimError,
     asks_of_pod,
     asks_of_templates,
@@ -188,7 +188,7 @@ class DeviceFacts:
     #: Why the extended resources of a pod are too many devices.
     excess: Callable[[Requests], str | None] = lambda _requests: None
 
-    def asks(self, pod: core.Pod) -> Mapping[Ask, int]:
+    def asks(self, pod: core.Pod) -> Mapping[DeviceAsk, int]:
         """List all that the claims of a pod ask for: those that were made for it, else those that templates would become.
 
         Raises:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from covey.admission.round import build_units, stand_in
-from covey.admission.tree import Template, Unit, positions
+from covey.admission.tree import Unit, WorkloadTemplate, positions
 from covey.api import core
 from covey.api.constants import GATE_GANG, INFERENCE_API, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
@@ -317,7 +317,7 @@ def _declared_order(workload: Document | None) -> dict[str, int]:
     if workload is None:
         return {}
     try:
-        return positions(msgspec.convert(workload.body.get("spec") or {}, Template))
+        return positions(msgspec.convert(workload.body.get("spec") or {}, WorkloadTemplate))
     except msgspec.ValidationError as error:
         raise InputError(workload.place.at("spec"), str(error), "a Workload is a tree of templates") from error
 

@@ -4,7 +4,7 @@ Planned is from what is observed alone, anew in every pass. There is no plan tha
 edit, a reversal, a change of scale or a death in the middle of a rollout is only another observation.
 """
 
-from covey.rollout.model import Budget, Replica, RoleState, Stage, UnitState, UnitStep
+from covey.rollout.model import RoleState, RolloutBudget, RolloutReplica, Stage, UnitState, UnitStep
 from covey.rollout.step import next_step
 
-__all__ = ["Budget", "Replica", "RoleState", "Stage", "UnitState", "UnitStep", "next_step"]
+__all__ = ["RoleState", "RolloutBudget", "RolloutReplica", "Stage", "UnitState", "UnitStep", "next_step"]

@@ -63,7 +63,7 @@ class Stage(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class RolloutReplica:
     """One replica. ``standing`` ranks replicas of one stage; more is more. ``fresh``: it has never had its nodes.
 
     ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision; ``patient``: it does not
@@ -96,8 +96,8 @@ class RoleState:
     target: RoleRevision
     wanted: int
     minimum: int
-    budget: Budget
-    replicas: Mapping[int, Replica]
+    budget: RolloutBudget
+    replicas: Mapping[int, RolloutReplica]
     spare: Collection[int] = ()
     yields: bool = False
     cleared: frozenset[int] = frozenset()
@@ -105,22 +105,22 @@ class RoleState:
     starved: bool = False
 
     @property
-    def alive(self) -> Mapping[int, Replica]:
+    def alive(self) -> Mapping[int, RolloutReplica]:
         """The replicas that are not on their way out."""
         return {number: replica for number, replica in self.replicas.items() if replica.stage is not Stage.GOING}
 
     @property
-    def outdated(self) -> Mapping[int, Replica]:
+    def outdated(self) -> Mapping[int, RolloutReplica]:
         """Those of another revision than the target."""
         return {n: replica for n, replica in self.alive.items() if replica.revision.hash != self.target.hash}
 
     @property
-    def updated(self) -> Mapping[int, Replica]:
+    def updated(self) -> Mapping[int, RolloutReplica]:
         """Those of the target."""
         return {n: replica for n, replica in self.alive.items() if replica.revision.hash == self.target.hash}
 
     @property
-    def old(self) -> Mapping[int, Replica]:
+    def old(self) -> Mapping[int, RolloutReplica]:
         """Those that are to be replaced: of another revision, or leaving."""
         return {
             n: replica
@@ -129,7 +129,7 @@ class RoleState:
         }
 
     @property
-    def new(self) -> Mapping[int, Replica]:
+    def new(self) -> Mapping[int, RolloutReplica]:
         """Those that are to stay."""
         return {
             n: replica
@@ -138,7 +138,7 @@ class RoleState:
         }
 
     @property
-    def leaving(self) -> Mapping[int, Replica]:
+    def leaving(self) -> Mapping[int, RolloutReplica]:
         """Those whose nodes are to be empty."""
         return {n: replica for n, replica in self.alive.items() if replica.leaving}
 
@@ -174,7 +174,7 @@ class UnitState:
         behind = any(state.leaving for state in states) and any(state.budget.partition for state in states)
         return self.stays or bool(self.blocked) or behind
 
-    def staying(self, role: str) -> Mapping[int, Replica]:
+    def staying(self, role: str) -> Mapping[int, RolloutReplica]:
         """Replicas of a role that are to stay: of the target, or of whichever revision while none is brought in."""
         state = self.roles[role]
         return {n: replica for n, replica in state.alive.items() if not replica.leaving} if self.is_held else state.new
@@ -191,7 +191,7 @@ class UnitStep:
     together: frozenset[tuple[str, int]] = frozenset()
 
 
-def serving(replicas: Mapping[int, Replica]) -> int:
+def serving(replicas: Mapping[int, RolloutReplica]) -> int:
     """Count the replicas that serve."""
     return sum(replica.stage is Stage.SERVING for replica in replicas.values())
 
@@ -200,7 +200,7 @@ _SURGE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class RolloutBudget:
     """The budget of a role, in replicas of one unit. ``unavailable`` is None where nobody set it: none while a surge fits.
 
     ``partition``: so many replicas keep the revision that they have.
@@ -211,7 +211,7 @@ class Budget:
     partition: int = 0
 
     @classmethod
-    def of(cls, role: Role, wanted: int) -> Budget:
+    def of(cls, role: Role, wanted: int) -> RolloutBudget:
         """The budget by a role's ``update`` where ``wanted`` replicas are wanted in a unit."""
         update = role.update
         if update is None:
@@ -237,7 +237,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class _Role:
+class _CountedRole:
     """One changing role, counted."""
 
     state: RoleState
@@ -316,20 +316,20 @@ def floor(state: RoleState) -> int:
     return max(kept, 1) if least and wanted + (0 if state.makes_room else budget.surge) > 1 else kept
 
 
-def _count_roles(roles: Mapping[str, RoleState]) -> dict[str, _Role]:
+def _count_roles(roles: Mapping[str, RoleState]) -> dict[str, _CountedRole]:
     # A role that shall have none keeps none, and is gone in the next step.
     partitioned = any(state.budget.partition for state in roles.values() if state.wanted)
     proven = all(serving(state.new) or not state.wanted for state in roles.values())
     return {name: _count(state, partitioned=partitioned, proven=proven) for name, state in roles.items()}
 
 
-def _count(state: RoleState, *, partitioned: bool, proven: bool) -> _Role:
+def _count(state: RoleState, *, partitioned: bool, proven: bool) -> _CountedRole:
     old = state.old
     hopeful = {n for n, replica in old.items() if not proven or replica.stage >= Stage.DOUBTFUL}
     kept = max(state.budget.partition, 1 if partitioned else 0)
     kept = min(kept, len(old), state.wanted)
     gives = state.makes_room and state.budget.unavailable is None
-    return _Role(
+    return _CountedRole(
         state,
         old=len(old),
         new=len(state.new),
@@ -342,7 +342,7 @@ def _count(state: RoleState, *, partitioned: bool, proven: bool) -> _Role:
     )
 
 
-def _window(role: _Role, pace: int, of: int) -> Window:
+def _window(role: _CountedRole, pace: int, of: int) -> Window:
     if not role.state.wanted:
         return Window(0, 0)
     new = max(min(role.new, role.most), min(role.share(pace, of), role.room))

@@ -55,7 +55,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RolloutProgress:
     """A rollout on its way; it is its own memory for the next pass.
 
     ``ready`` are replicas of the new revision that serve, ``outdated`` those of others, ``since`` is when either got
@@ -100,23 +100,25 @@ class Progress:
         return end - now if end > now else None
 
 
-def resume_progress(last: Progress | None, target: str, settings: Settings, now: float) -> Progress | None:
+def resume_progress(
+    last: RolloutProgress | None, target: str, settings: Settings, now: float
+) -> RolloutProgress | None:
     """The part of a stored progress that counts: that of this very target, its clock beginning again after a pause."""
     if last is None or last.target != target:
         return None
     paused = last.hold is not None and last.hold.gate is Gate.PAUSED
     if paused and not settings.paused:
-        return Progress(target, last.wave, last.ready, last.outdated, now)
+        return RolloutProgress(target, last.wave, last.ready, last.outdated, now)
     return last
 
 
 def tell(
     units: Mapping[int, tuple[UnitState, UnitStep]],
     target: str,
-    last: Progress | None,
+    last: RolloutProgress | None,
     settings: Settings,
     now: float,
-) -> Progress | None:
+) -> RolloutProgress | None:
     """The rollout that is on its way; None when there is none.
 
     Args:
@@ -140,7 +142,7 @@ def tell(
     done = bool(gates) and all(gate is Gate.PARTITION for gate, _ in gates)
     # When a partition lets more go, that is a beginning, however long it has held.
     since = now if last is None or better or (last.done and not done) else last.since
-    progress = Progress(target, wave, ready, outdated, since)
+    progress = RolloutProgress(target, wave, ready, outdated, since)
     # One that had failed stays so until it gets further.
     counted = last if last is not None and since == last.since else progress
     if not done and counted.is_late(settings, now):

@@ -27,7 +27,7 @@ from itertools import chain, count, islice, repeat
 from typing import Any, Final
 
 from covey.compile.revision import RoleRevision, Template
-from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep, Window, floor, serving, windows
+from covey.rollout.model import RoleState, RolloutReplica, Stage, UnitState, UnitStep, Window, floor, serving, windows
 
 _ANY: Final = {"image": ""}
 
@@ -96,7 +96,7 @@ def choose_in_place(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]:
     return rolled_numbers if arrives else dict.fromkeys(roles, ())
 
 
-def expected_back(replicas: Mapping[int, Replica], number: int) -> list[int]:
+def expected_back(replicas: Mapping[int, RolloutReplica], number: int) -> list[int]:
     """Replicas that do not serve now because they are updated in place, and will be among the first ``number``."""
     return [n for n in sorted(replicas)[:number] if replicas[n].updating]
 
@@ -110,7 +110,7 @@ def _leaving(state: RoleState, window: Window, kept: Collection[int]) -> Sequenc
     return [n for n in first if n in candidates][: max(0, window.new - len(placed)) + surge]
 
 
-def _placed_numbers(replicas: Mapping[int, Replica]) -> Collection[int]:
+def _placed_numbers(replicas: Mapping[int, RolloutReplica]) -> Collection[int]:
     return [n for n, replica in replicas.items() if replica.stage > Stage.WAITING]
 
 
@@ -303,14 +303,14 @@ def _halves(changing: Mapping[str, RoleState], ages: Mapping[tuple[str, str], in
     return {(name, revision) for name, revisions in there.items() for age, revision in revisions if age not in shared}
 
 
-def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
+def _best(replicas: Mapping[int, RolloutReplica], number: int) -> list[int]:
     """The replicas that are worth most; of equal ones those of lower number."""
     return sorted(replicas, key=lambda n: ([-replicas[n].stage, *(-share for share in replicas[n].standing)], n))[
         :number
     ]
 
 
-def _choose(replicas: Mapping[int, Replica], number: int) -> list[int]:
+def _choose(replicas: Mapping[int, RolloutReplica], number: int) -> list[int]:
     """The best ones, and those being updated in place that will be among them."""
     coming = expected_back(replicas, number)
     return [*coming, *_best({n: replica for n, replica in replicas.items() if n not in coming}, number)]

@@ -46,7 +46,7 @@ from covey.scheduler.index import Index
 from covey.scheduler.writer import ARRIVED, LEFT, RENEW, PodWriter, says_arrived
 
 
-class Arrivals:
+class ArrivalMarks:
     """Writes the marks.
 
     Args:
@@ -250,7 +250,7 @@ class Call:
     since: float
 
 
-class Waiting:
+class HeldCalls:
     """The calls that are held, one for each pod."""
 
     def __init__(self) -> None:

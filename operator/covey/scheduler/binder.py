@@ -30,7 +30,7 @@ from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
-from covey.scheduler.barrier import Arrivals, Call, Progress, Waiting, releasable, release_reason
+from covey.scheduler.barrier import ArrivalMarks, Call, HeldCalls, Progress, releasable, release_reason
 from covey.scheduler.bindings import Bindings, Checks, Strangers, Tasks
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.guard import BindArgs
@@ -68,10 +68,10 @@ class Binder:
         self._leads = leads
         self._clock = clock
         self._turns = itertools.count(1)
-        self.waiting = Waiting()
+        self.waiting = HeldCalls()
         self._bindings = bindings
         self._strangers = Strangers(cache, self._bindings, served, sleep=clock.sleep)
-        self._arrivals = Arrivals(cache.index, writer, self.waiting.__contains__)
+        self._arrivals = ArrivalMarks(cache.index, writer, self.waiting.__contains__)
         self._answers: dict[Call, asyncio.Future[str]] = {}
         self._going: set[str] = set()
         self._breath = Breath()

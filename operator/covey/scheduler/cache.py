@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from covey.admission import obstacles
 from covey.admission.expected import find_expected
-from covey.admission.native import MemberPod, Stored, adapt
+from covey.admission.native import MemberPod, StoredGroup, adapt
 from covey.admission.nodes import counted_spec
-from covey.admission.tree import Key, Template, Unit, positions
+from covey.admission.tree import Key, Unit, WorkloadTemplate, positions
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.api.constants import (
@@ -64,11 +64,11 @@ _FROM_OPERATOR: Final = (
 )
 
 
-class Workload(core.Read, frozen=True):
+class StoredWorkload(core.Read, frozen=True):
     """A Workload of ``scheduling.covey.dev``: its age, and the declared order of its templates."""
 
     metadata: core.Meta
-    spec: Template = Template()
+    spec: WorkloadTemplate = WorkloadTemplate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +138,11 @@ class Cache:
         self._native = [
             each
             for resource in (NATIVE_GROUPS if native else ())
-            for each in watch(resource, Stored, partial(self._on_native_group, resource))
+            for each in watch(resource, StoredGroup, partial(self._on_native_group, resource))
         ]
         self.persistent_volumes = Reflector(client, VOLUMES, PersistentVolume, clock=clock, on_event=self._on_volume)
         self._claims = watch(VOLUME_CLAIMS, VolumeClaim, self._on_claim)
-        self._workloads = watch(WORKLOADS, Workload, self._on_workload)
+        self._workloads = watch(WORKLOADS, StoredWorkload, self._on_workload)
 
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener about every change from now on."""
@@ -194,7 +194,7 @@ class Cache:
             for reflector in self.reflectors:
                 tasks.create_task(reflector.run())
 
-    def workload(self, root: core.Group) -> Workload | None:
+    def workload(self, root: core.Group) -> StoredWorkload | None:
         """The Workload that a root refers to."""
         key = workload_key(root)
         return next((found for each in self._workloads if (found := each.store.get(key)) is not None), None)
@@ -371,7 +371,9 @@ class Cache:
         else:
             self._tell_trees(changed)
 
-    def _on_native_group(self, resource: Resource, event: str, stored: Stored, previous: Stored | None) -> None:
+    def _on_native_group(
+        self, resource: Resource, event: str, stored: StoredGroup, previous: StoredGroup | None
+    ) -> None:
         """One that is being deleted, and only waits for its pods to go, is as good as gone: nothing more starts in it."""
         goes = event == "DELETED" or stored.metadata.deletion_timestamp is not None
         found = partial(adapt, resource.kind, resource.api_version)
@@ -410,7 +412,7 @@ class Cache:
                 root = self.index.root_of_pod(pod)
                 self._tell_units([root] if root else [])
 
-    def _on_workload(self, event: str, workload: Workload, previous: Workload | None) -> None:
+    def _on_workload(self, event: str, workload: StoredWorkload, previous: StoredWorkload | None) -> None:
         if event == "DELETED":
             self.index.set_declared(workload.metadata.key, {})
             return

@@ -81,7 +81,7 @@ _TOLD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ClaimBounds:
     """Bounds of claims: their number in a minute, and seconds of service after which anything may give way.
 
     ``ordinary_pods``: they may be claimed too.
@@ -95,7 +95,7 @@ class Terms:
 class Claims:
     """The claims of refused units."""
 
-    def __init__(self, cache: Cache, holding: Holding, terms: Terms, *, clock: Callable[[], float]) -> None:
+    def __init__(self, cache: Cache, holding: Holding, terms: ClaimBounds, *, clock: Callable[[], float]) -> None:
         self._cache = cache
         self._holding = holding
         self._terms = terms

@@ -28,7 +28,7 @@ from covey.kube.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CL
 from covey.placement.cluster.claims import (
     SHARED,
     UNSERVED,
-    Ask,
+    DeviceAsk,
     UnsupportedClaimError,
     asks_of_pod,
     claims_named,
@@ -71,7 +71,7 @@ class DriverDevices:
         self._changed = changed
         self._refusals_changed = refusals_changed
         self._pods_changed = pods_changed
-        self._refused: Collection[str | Ask] = frozenset()
+        self._refused: Collection[str | DeviceAsk] = frozenset()
         #: By UID: pods with claims. Namespace and name of a claim → UIDs of the pods that it is for.
         self._claimants: dict[str, core.Pod] = {}
         self._naming: dict[tuple[str, str], set[str]] = {}
@@ -164,7 +164,7 @@ class DriverDevices:
             raise UnplannableError(REASON_UNSUPPORTED, refused)
         return None if all(map(classes.has_judged, asks)) else f"devices for pod {pod.metadata.name} are being counted"
 
-    def _asks(self, pod: core.Pod) -> Counter[Ask]:
+    def _asks(self, pod: core.Pod) -> Counter[DeviceAsk]:
         """All that its claims ask for; nothing where that cannot be counted."""
         try:
             return asks_of_pod(pod, self._claims.store)
@@ -199,7 +199,7 @@ class DriverDevices:
 
     def _ask(self, pod: core.Pod, *, is_gone: bool = False) -> None:
         # Whoever cannot be given devices now must not keep others from theirs, nor a pod of no gang a gang.
-        asks = Counter[Ask]() if is_gone or obstacles.foreign_gates(pod) else self._asks(pod)
+        asks = Counter[DeviceAsk]() if is_gone or obstacles.foreign_gates(pod) else self._asks(pod)
         if self.counts.ask(pod, asks, obstacles.find_yielding(pod, asks, self._claims.store)):
             self._stale = True
             self._go_on()
@@ -264,7 +264,7 @@ class DriverDevices:
             self._changed(name)
 
     def _note_refusals(self) -> None:
-        refused: set[str | Ask] = {name for name in self.counts.classes.problems if self.counts.problem(name)}
+        refused: set[str | DeviceAsk] = {name for name in self.counts.classes.problems if self.counts.problem(name)}
         refused |= self.counts.classes.refused.keys()
         if refused != self._refused:
             self._refused = refused

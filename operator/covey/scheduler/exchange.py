@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
-from covey.admission.exchange import LIMIT_MET, Judgement, Terms, judge_exchange
+from covey.admission.exchange import LIMIT_MET, ExchangeTerms, Judgement, judge_exchange
 from covey.admission.gangs import UnplannableError
 from covey.admission.growth import template
 from covey.admission.reservation import scarce
@@ -100,7 +100,7 @@ class Exchanges(Questions[ExchangeQuestion]):
             for name in question.roles
         }
         known = {name: model for name, model in models.items() if model is not None}
-        terms = Terms(known, self._rank, self._pause(tries))
+        terms = ExchangeTerms(known, self._rank, self._pause(tries))
         with self._cache.capacity.planning() as inventory:
             ask = partial(judge_exchange, sites[root.metadata.uid], question.roles, inventory, terms)
             found = await asyncio.to_thread(ask)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from covey.admission.gangs import UnplannableError
-from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible, within_quota
+from covey.admission.headroom import LIMIT_MET, UNITS, HeadroomAnswer, Site, most_feasible, within_quota
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM
@@ -25,7 +25,7 @@ from covey.scheduler.questions import FAILED, TRIES, BrokenOff, Open, Questions
 log = get_logger(__name__)
 
 
-class Headroom(Questions[Question]):
+class HeadroomQuestions(Questions[Question]):
     """The questions for head-room."""
 
     field = "headroom"
@@ -34,7 +34,7 @@ class Headroom(Questions[Question]):
     patience = 0.1
 
     @staticmethod
-    def dump_answers(asked: str, observed_at: str, answers: Iterable[Answer]) -> dict[str, Any]:
+    def dump_answers(asked: str, observed_at: str, answers: Iterable[HeadroomAnswer]) -> dict[str, Any]:
         """The answer, as a status has it."""
         return {"asked": asked, "observedAt": observed_at, "roles": [_dump_answer(each) for each in answers]}
 
@@ -56,7 +56,7 @@ class Headroom(Questions[Question]):
             return None
         return self.dump_answers(asked.question.asked, rfc3339(self._clock.wall()), asked.answers)
 
-    async def _next_role(self, root: core.Group, role: str, asked: Open[Question]) -> Answer:
+    async def _next_role(self, root: core.Group, role: str, asked: Open[Question]) -> HeadroomAnswer:
         began, result = self._clock.monotonic(), "unknown"
         try:
             answer = await self._role(root, role, asked)
@@ -68,20 +68,20 @@ class Headroom(Questions[Question]):
             log.exception(
                 "head-room not counted", namespace=root.metadata.namespace, root=root.metadata.name, role=role
             )
-            answer = Answer(role, None, message=FAILED)
+            answer = HeadroomAnswer(role, None, message=FAILED)
         finally:
             metrics.HEADROOM_DURATION.labels(result).observe(self._clock.monotonic() - began)
         return answer
 
-    async def _role(self, root: core.Group, role: str, asked: Open[Question]) -> Answer:
+    async def _role(self, root: core.Group, role: str, asked: Open[Question]) -> HeadroomAnswer:
         units = list(self._units_of(root))
         # What would be given up in the end is not begun: nobody else has the loop while sites are made.
         if asked.tries >= TRIES or len(units) > UNITS:
-            return Answer(role, None, message=LIMIT_MET)
+            return HeadroomAnswer(role, None, message=LIMIT_MET)
         try:
             sites = list(self._sites(units))
         except UnplannableError as error:
-            return Answer(role, None, message=error.message)
+            return HeadroomAnswer(role, None, message=error.message)
         with self._cache.capacity.planning() as inventory:
             ask = partial(
                 most_feasible,
@@ -93,13 +93,15 @@ class Headroom(Questions[Question]):
             answer = await asyncio.to_thread(ask)
         return self._within_quota(root, answer, sites, is_shared=asked.question.roles[role])
 
-    def _within_quota(self, root: core.Group, answer: Answer, sites: Iterable[Site], *, is_shared: bool) -> Answer:
+    def _within_quota(
+        self, root: core.Group, answer: HeadroomAnswer, sites: Iterable[Site], *, is_shared: bool
+    ) -> HeadroomAnswer:
         """No more than quota leaves, wherever the replicas would lie."""
         key = Key(root.kind, root.metadata.namespace, root.metadata.name)
         room_for = partial(self._queueing.quotas.room_for, key)
         return within_quota(answer, sites, room_for, is_shared=is_shared, shape=self._shape)
 
 
-def _dump_answer(answer: Answer) -> dict[str, Any]:
+def _dump_answer(answer: HeadroomAnswer) -> dict[str, Any]:
     number = {} if answer.replicas is None else {"replicas": answer.replicas}
     return {"name": answer.role, **number, "atLeast": answer.is_floor, "message": answer.message}

@@ -41,20 +41,20 @@ from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import Callers, add_check
-from covey.scheduler.claims import Terms
+from covey.scheduler.claims import ClaimBounds
 from covey.scheduler.commit import reference
 from covey.scheduler.context import Context
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.exchange import Exchanges
 from covey.scheduler.guard import Guard
-from covey.scheduler.headroom import Headroom
+from covey.scheduler.headroom import HeadroomQuestions
 from covey.scheduler.holding import Holding
 from covey.scheduler.operator_lease import OperatorLease
 from covey.scheduler.queue import Queueing
 from covey.scheduler.refused_pods import RefusedPod
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
-from covey.scheduler.server import Endpoint, Extender
+from covey.scheduler.server import Endpoint, ExtenderServer
 from covey.scheduler.settings import OrdinaryPods, SchedulerSettings
 from covey.scheduler.statuses import StatusWriter, UnreadGroups
 from covey.scheduler.topologies import Topologies
@@ -189,7 +189,7 @@ class Process:
             )
         self._active = _active_label(settings, aside, cache)
         guard = Guard(cache, waker.note_refusal, marked=settings.attached)
-        extender = Extender(guard, binder, lambda: cache.synced, heard=callers.note)
+        extender = ExtenderServer(guard, binder, lambda: cache.synced, heard=callers.note)
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self.ready),
             contextlib.AsyncExitStack() as stack,
@@ -287,7 +287,7 @@ class _Leader:
                 settings.max_reservations,
                 settings.max_reservations_per_namespace,
                 settings.max_reserved_percent,
-                Terms(
+                ClaimBounds(
                     settings.max_preemptions_per_minute,
                     settings.max_min_run,
                     ordinary_pods=settings.preempt_ordinary_pods is OrdinaryPods.EVICT,
@@ -297,7 +297,7 @@ class _Leader:
         )
         self._admission = Admission(context, self._queueing, reservations, holding)
         parts = (context, self._queueing, reservations, self._admission)
-        self._headroom, self._exchanges = Headroom(*parts), Exchanges(*parts)
+        self._headroom, self._exchanges = HeadroomQuestions(*parts), Exchanges(*parts)
         self._admission.on_idle(self._step)
         self._statuses = StatusWriter(
             context, self._admission.decision, announce=self._announce, announce_pod=self._announce_pod

@@ -23,7 +23,7 @@ import msgspec
 from covey.admission import gangs
 from covey.admission.gangs import UnplannableError
 from covey.admission.growth import Site
-from covey.admission.headroom import Answer
+from covey.admission.headroom import HeadroomAnswer
 from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -65,7 +65,7 @@ class Open(Generic[Q]):
     """A question, the answers of roles that there are by now, and how often the next step was tried."""
 
     question: Q
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[HeadroomAnswer] = field(default_factory=list)
     tries: int = 0
 
 

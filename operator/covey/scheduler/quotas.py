@@ -16,8 +16,8 @@ from covey.admission.charges import Ground, Land, charge_left, charges, charges_
 from covey.admission.entitlement import (
     FIRST,
     Entitlement,
-    Group,
     Lane,
+    PodsTogether,
     QueueError,
     charged_queue,
     describe,
@@ -366,7 +366,7 @@ class Quotas:
             shapes += [*models.get(role.name, ())] * (wanted.get(role.name, there) - there)
         kept = charges(unit, replace(ground, place=stay))
         ledger.enter(root, kept)
-        found = fit(policy, [Group(shapes)], ledger.room(name), free=bool(land.nodes.get(None)))
+        found = fit(policy, [PodsTogether(shapes)], ledger.room(name), free=bool(land.nodes.get(None)))
         said = describe(ledger, name, found.short, surplus=True) if shapes and found.short and not found.taken else ""
         opened = replace(policy, flavors=tuple(each for each in policy.flavors if each not in found.closed))
         ledger.enter(root, (*kept, Charge(name, root, ("", 0), tuple(first_choice(opened, shapes).items()))))

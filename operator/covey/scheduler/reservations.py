@@ -42,7 +42,7 @@ from covey.placement.refusal.shortage import RESERVED
 from covey.scheduler.arrivals import Arrivals
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
-from covey.scheduler.claims import LATE, Claims, Terms
+from covey.scheduler.claims import LATE, ClaimBounds, Claims
 from covey.scheduler.holding import Holding
 from covey.scheduler.queue import root_priority
 from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
@@ -104,7 +104,7 @@ class Limits(NamedTuple):
     cluster: int = MAX_RESERVATIONS
     namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
     percent: int = MAX_RESERVED_PERCENT
-    claims: Terms = Terms()
+    claims: ClaimBounds = ClaimBounds()
 
 
 class Reservations:
@@ -165,7 +165,7 @@ class Reservations:
         """Few enough gangs before it have nodes kept for them; the status of a native group has no room for a claim.
 
         Where it ``takes`` room from others, no other gang's turn is in its way: such claims are bounded by how many are
-        made in a minute (``Terms``), and what one has taken no other takes.
+        made in a minute (``ClaimBounds``), and what one has taken no other takes.
         """
         if entry.gang is None or entry.unit.root.is_native:
             return False

@@ -48,7 +48,7 @@ MAX_STRANGERS: Final = 512
 _Outcome = tuple[str, web.Response]
 
 
-class Extender:
+class ExtenderServer:
     """The calls.
 
     Args:

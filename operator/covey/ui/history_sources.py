@@ -24,7 +24,7 @@ class Regarding(core.Read, frozen=True):
     uid: str = ""
 
 
-class EventSeries(core.Read, frozen=True):
+class EventRepetition(core.Read, frozen=True):
     """Repetitions."""
 
     count: int = 0
@@ -41,7 +41,7 @@ class StoredEvent(core.Read, frozen=True):
     note: str = ""
     action: str = ""
     event_time: str | None = None
-    series: EventSeries | None = None
+    series: EventRepetition | None = None
     deprecated_first_timestamp: str | None = None
     deprecated_last_timestamp: str | None = None
     deprecated_count: int = 0

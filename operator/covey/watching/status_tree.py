@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from covey.admission import obstacles
-from covey.admission.tree import Key, Replica, Role, Unit, key_of
+from covey.admission.tree import Key, Replica, Unit, UnitRole, key_of
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
@@ -152,7 +152,7 @@ def describe_reservation(root: core.Group) -> str | None:
     return f"{what} in {claim.where} has been kept for it since {claim.since}"
 
 
-def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) -> StatusTree:
+def _role(role: UnitRole, index: Index, place_of: Callable[[Sequence[str]], str]) -> StatusTree:
     replicas = tuple(_replica(replica, index, place_of) for replica in role.replicas)
     ready = sum(replica.state is TreeState.READY for replica in replicas)
     absent = role.desired - len(replicas)

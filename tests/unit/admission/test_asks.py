@@ -13,7 +13,7 @@ from covey.admission.wake import Slots, ask_for_minimum, ask_for_surplus, room_f
 from covey.api.core import Meta, Requirement
 from covey.placement.anti_affinity import Term
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Plan, Proximity, Refusal
+from covey.placement.model import Gang, Plan, Refusal, RolesTogether
 from covey.placement.planner import plan_minimum, plan_surplus
 
 LEVELS = st.sampled_from([None, "block", "rack"])
@@ -35,7 +35,7 @@ def gangs(draw: st.DrawFn) -> Gang:
         )
         for name in ("p", "d")[: draw(st.integers(1, 2))]
     ]
-    near = (Proximity(("p", "d"), "block", required=True),) if len(roles) > 1 and draw(st.booleans()) else ()
+    near = (RolesTogether(("p", "d"), "block", required=True),) if len(roles) > 1 and draw(st.booleans()) else ()
     return make_gang(*roles, required=draw(LEVELS), proximity=near)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from builders.victims import hold, serving
-from covey.admission.defrag import Consolidation, Mobile, Moves
+from covey.admission.defrag import Consolidation, Mobile, MovePlan
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.losses import counted_shape
 from covey.placement.cluster.inventory import Inventory
@@ -21,7 +21,9 @@ def unit(name: str, minimum: int, *places: str, gpus: int = 8, **root: Any) -> M
     return Mobile(made, build_gang(made.unit, TOPOLOGY, counted_shape, Surroundings()))
 
 
-def free(units: list[Mobile], *, racks: int = 2, per_rack: int = 3, strangers: dict[str, int] | None = None) -> Moves:
+def free(
+    units: list[Mobile], *, racks: int = 2, per_rack: int = 3, strangers: dict[str, int] | None = None
+) -> MovePlan:
     inventory = Inventory([TOPOLOGY])
     for each in nodes(racks=racks, per_rack=per_rack):
         inventory.set_node(each)

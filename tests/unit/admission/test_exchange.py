@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders import gangs
 from builders.gangs import gang_of, nodes_in
-from covey.admission.exchange import PLANS, Judgement, Terms, judge_exchange
+from covey.admission.exchange import PLANS, ExchangeTerms, Judgement, judge_exchange
 from covey.admission.growth import Own, Site, template
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
@@ -39,7 +39,7 @@ def judge(found: Site, inventory: Inventory, **wanted: int) -> Judgement:
         nonlocal plans
         plans += 1
 
-    terms = Terms({name: model for name, model in models.items() if model is not None}, pause=pause)
+    terms = ExchangeTerms({name: model for name, model in models.items() if model is not None}, pause=pause)
     judgement = judge_exchange(found, wanted, inventory, terms)
     assert {name: dict(inventory.free(name)) for name in inventory.nodes} == before
     assert plans <= PLANS

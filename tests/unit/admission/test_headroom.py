@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders.gangs import IN_ONE_RACK, at, gang_of, nodes_in
 from builders.members import pod
-from covey.admission.headroom import MOST, Answer, Site, most_feasible
+from covey.admission.headroom import MOST, HeadroomAnswer, Site, most_feasible
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
 from covey.api import core
@@ -32,7 +32,7 @@ def site(inventory: Inventory, *pods: core.Pod, **more: Any) -> Site:
     return Site(gang_of(inventory, *pods, **more))
 
 
-def asked(role: str, inventory: Inventory, *sites: Site, is_shared: bool = False) -> Answer:
+def asked(role: str, inventory: Inventory, *sites: Site, is_shared: bool = False) -> HeadroomAnswer:
     """The answer, which leaves no trace."""
     before = free(inventory)
     answer = most_feasible(role, sites, inventory, is_shared=is_shared)
@@ -43,7 +43,7 @@ def asked(role: str, inventory: Inventory, *sites: Site, is_shared: bool = False
 def test_a_replica_that_waits_is_counted_once() -> None:
     inventory = racks(a=4)
     own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), at("prefill", 1, None))
-    assert asked("prefill", inventory, own) == Answer("prefill", 3)
+    assert asked("prefill", inventory, own) == HeadroomAnswer("prefill", 3)
 
 
 def pair(inventory: Inventory, **root: Any) -> tuple[Site, Site]:
@@ -57,8 +57,8 @@ def test_a_sum_over_units_is_spread_evenly() -> None:
     """Unit 0 takes one more, unit 1 would take five: a third one more goes to unit 0."""
     inventory = racks(a=3, b=7)
     units = pair(inventory, **IN_ONE_RACK)
-    assert asked("prefill", inventory, *units, is_shared=True) == Answer("prefill", 4)
-    assert asked("prefill", inventory, *reversed(units), is_shared=True) == Answer("prefill", 4)
+    assert asked("prefill", inventory, *units, is_shared=True) == HeadroomAnswer("prefill", 4)
+    assert asked("prefill", inventory, *reversed(units), is_shared=True) == HeadroomAnswer("prefill", 4)
 
 
 def test_never_less_than_what_is_there() -> None:
@@ -67,7 +67,7 @@ def test_never_less_than_what_is_there() -> None:
     one, _ = pair(inventory, **IN_ONE_RACK)
     two = [at("prefill", number, f"b{number + 1}", root="root1") for number in range(3)]
     other = site(inventory, *two, at("decode", 0, "b0", root="root1"), number=1, **IN_ONE_RACK)
-    assert asked("prefill", inventory, one, other, is_shared=True) == Answer("prefill", 4)
+    assert asked("prefill", inventory, one, other, is_shared=True) == HeadroomAnswer("prefill", 4)
 
 
 def apart_from(app: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_anti_affinity_counts_where_it_speaks_of_the_pods_themselves() -> None:
         inventory = racks(a=3)
         least = at("decode", 0, "a0", gpus=0)
         own = site(inventory, at("prefill", 0, "a0", gpus=4, **apart_from(app)), least)
-        assert asked("prefill", inventory, own) == Answer("prefill", most)
+        assert asked("prefill", inventory, own) == HeadroomAnswer("prefill", most)
 
 
 SIZE = st.sampled_from([1, 2])
@@ -157,4 +157,4 @@ def test_a_round_gives_so_many_places_and_no_more(ground: tuple[Inventory, list[
 def test_beyond_the_most_that_is_looked_for_it_is_a_floor() -> None:
     inventory = racks(a=40)
     own = site(inventory, at("prefill", 0, "a0", gpus=0), at("decode", 0, "a1", gpus=0))
-    assert asked("prefill", inventory, own) == Answer("prefill", 1 + MOST, is_floor=True)
+    assert asked("prefill", inventory, own) == HeadroomAnswer("prefill", 1 + MOST, is_floor=True)

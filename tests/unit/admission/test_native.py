@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.admission.native import MemberPod, Stored, adapt, find_unread, obstacle
+from covey.admission.native import MemberPod, StoredGroup, adapt, find_unread, obstacle
 from covey.admission.nodes import grow
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
@@ -35,7 +35,7 @@ def group(name: str, policy: Any, parent: str = "", **fields: Any) -> core.Nativ
     status = fields.pop("status", {})
     spec = {"schedulingPolicy": policy, **above, **fields}
     body = json.dumps({"metadata": metadata, "spec": spec, "status": status})
-    return adapt(kind, "scheduling.k8s.io/v1beta1", msgspec.json.decode(body, type=Stored))
+    return adapt(kind, "scheduling.k8s.io/v1beta1", msgspec.json.decode(body, type=StoredGroup))
 
 
 def unit_of(*parts: core.Group | core.Pod) -> Unit:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from builders.members import group
 from covey.admission import quota
 from covey.admission.entitlement import (
-    Group,
+    PodsTogether,
     QueueError,
     Short,
     describe,
@@ -138,7 +138,7 @@ H100, A100 = (("product", "h100"),), (("product", "a100"),)
 def test_no_plan_that_is_left_breaks_a_quota(pods: list[tuple[int, str]], data: st.DataObject) -> None:
     """Whatever nodes the planner chooses of those that are open, the quota holds."""
     policy = policies(queue("a", flavors=FLAVORS))["a"]
-    groups = [Group([gpus(count, **({"product": product} if product else {}))]) for count, product in pods]
+    groups = [PodsTogether([gpus(count, **({"product": product} if product else {}))]) for count, product in pods]
     room = {pool: grant.nominal for pool, grant in policy.grants.items()}
     verdict = fit(policy, groups, room, free=False)
     used = dict.fromkeys(room, 0)
@@ -388,7 +388,9 @@ class World:
             assert asked == quotas.may_start(self.tenants, self.taken, name, amount)
             self.taken += [new] if asked else []
         elif step == "surplus" and (units := [each for each in self.taken if each.queue == name]):
-            asked = bool(judge_surplus(self.ledger, name, {0: ("decode", Group([gpus(amount)]))}, free=False).taken)
+            asked = bool(
+                judge_surplus(self.ledger, name, {0: ("decode", PodsTogether([gpus(amount)]))}, free=False).taken
+            )
             assert asked == (amount <= quotas.room(self.tenants, self.taken, name))
             more = new._replace(unit=units[0].unit, replica=self.number)
             self.taken += [more] if asked else []

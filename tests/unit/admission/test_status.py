@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, role_groups, unit
-from covey.admission.levels import Preference, Scope
+from covey.admission.levels import Preference, PreferenceScope
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core
@@ -64,7 +64,7 @@ DEEP = Topology("t", tuple(Level(name, (name,)) for name in ("zone", "block", "r
 
 
 def preference(level: str, *sets: list[Path]) -> Preference:
-    return Preference(Scope.UNIT, "", level, sets)
+    return Preference(PreferenceScope.UNIT, "", level, sets)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pydantic import Field
 from builders.manifests import changed, inference
 from covey.api.crds import KINDS, CustomResource, definition, render
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.api.model import IMMUTABLE, LIVE, Model, Rule
+from covey.api.model import IMMUTABLE, LIVE, CelRule, Model
 from covey.api.rules import unsupported_fields
 from covey.api.schema import immutability, structural
 
@@ -173,7 +173,7 @@ class Inner(Model):
 class Spec(Model):
     """Spec."""
 
-    RULES: ClassVar = (Rule("self.count > 0", "count is 0: raise it", at=".count"),)
+    RULES: ClassVar = (CelRule("self.count > 0", "count is 0: raise it", at=".count"),)
 
     fixed: Annotated[str, IMMUTABLE]
     """Fixed."""

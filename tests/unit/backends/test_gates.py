@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders.inferences import inference, role
 from covey.api.inference import DisaggregatedInference
-from covey.backends import Progress, Release, ReplicaProgress
+from covey.backends import Release, ReleaseFacts, ReplicaProgress
 from covey.backends.kubernetes.gates import release
 from covey.compile import Slot
 
@@ -51,7 +51,7 @@ def decide(*replicas: ReplicaProgress, free: int | None = 99, atomic: bool = Fal
     for each in replicas:
         units.setdefault(each.slots[0].unit, []).append(each)
     room = None if free is None else Places(free)
-    return release(Progress(WANTED, units, {}, room), atomic=atomic)
+    return release(ReleaseFacts(WANTED, units, {}, room), atomic=atomic)
 
 
 def going(found: Release) -> set[tuple[int, str, int]]:

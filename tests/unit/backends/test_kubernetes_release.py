@@ -11,7 +11,7 @@ from builders.inferences import inference, role
 from covey.api import core
 from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.backends import Identity, Owned, Progress, Release, ReplicaProgress
+from covey.backends import Identity, Owned, Release, ReleaseFacts, ReplicaProgress
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Slot, type_of
 from covey.operator.objects import add_digest
@@ -92,9 +92,9 @@ def made(name: str, number: int, size: int, node: str | None = None, *, minimum:
     )
 
 
-def progress(*replicas: ReplicaProgress, conditions: Mapping[str, Object] | None = None, **edits: Any) -> Progress:
+def progress(*replicas: ReplicaProgress, conditions: Mapping[str, Object] | None = None, **edits: Any) -> ReleaseFacts:
     wanted = llama()
-    return Progress(wanted, {0: replicas}, objects(wanted, conditions or {}, **edits), now=NOW)
+    return ReleaseFacts(wanted, {0: replicas}, objects(wanted, conditions or {}, **edits), now=NOW)
 
 
 def unit(node: str | None, **pods: Any) -> list[ReplicaProgress]:
@@ -119,7 +119,7 @@ SURPLUS = {
 BOTH_PLACED = {"llama-0-prefill-0": PLACED, "llama-0-decode": PLACED}
 
 
-def released(found: Progress) -> Release:
+def released(found: ReleaseFacts) -> Release:
     return BACKEND.release(found)
 
 

@@ -33,7 +33,7 @@ from covey.placement.model import Gang, Plan, Verdict
 from covey.placement.overlay import overlay
 from covey.placement.planner import LIMIT
 from covey.scheduler import claims as scheduler_claims
-from covey.scheduler.claims import Terms
+from covey.scheduler.claims import ClaimBounds
 from covey.scheduler.reservations import KeptNodes, Limits
 from scheduler_loop import Loop, labels
 from unit.operator.test_claim_storm import check
@@ -44,7 +44,7 @@ _WAITS: Final = core.Condition("Admitted", "False", "Infeasible", "", "2020-01-0
 _KINDS: Final = frozenset({"CompositePodGroup", "PodGroup"})
 #: Far more plans than a claim of these clusters needs.
 _MANY: Final = 10_000
-LIMITS: Final = Limits(cluster=4, namespace=4, percent=100, claims=Terms(1000, 0))
+LIMITS: Final = Limits(cluster=4, namespace=4, percent=100, claims=ClaimBounds(1000, 0))
 Step = Callable[[], None]
 
 

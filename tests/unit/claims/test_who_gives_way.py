@@ -32,7 +32,7 @@ from covey.api.annotations import LEFT_ALONE, write_refused
 from covey.api.constants import ANNOTATION_EVICTIONS_REFUSED
 from covey.backends import Owned
 from covey.model import podstate
-from covey.scheduler.claims import Terms
+from covey.scheduler.claims import ClaimBounds
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
@@ -232,7 +232,7 @@ class Protected:
         places = [f"n{number}" for number in range(9)]
         pods = [running(f"web-{place}", place) for place in places[:8]] + [running("free", places[8], 1)]
         wanted = unit("high", replicas=1, gpus=8, priority=10, **WAITS, **high)
-        limits = Limits(percent=100, namespace=4, claims=Terms(1, ordinary_pods=True))
+        limits = Limits(percent=100, namespace=4, claims=ClaimBounds(1, ordinary_pods=True))
         nodes = [node(place, labels=labels()) for place in places]
         self.loop = Loop(cache(*nodes, *objects, *pods, *wanted), limits=limits)
         self._refused: dict[str, float] = {}
@@ -312,7 +312,7 @@ async def test_ordinary_pods_when_most_of_them_have_no_device_are_found_by_what_
     web = [running(f"web-{number}", "cpu", -1, gpus=0) for number in range(5)]
     high = unit("high", replicas=1, gpus=8, priority=1000, **WAITS)
     nodes = [node("cpu", gpus=0, labels=labels()), node("gpu", labels=labels())]
-    limits = Limits(claims=Terms(ordinary_pods=True))
+    limits = Limits(claims=ClaimBounds(ordinary_pods=True))
     loop = Loop(cache(*nodes, *web, running("notebook", "gpu"), *high), limits=limits)
     assert await claimed(loop) == ["notebook"]
 
@@ -351,7 +351,7 @@ async def test_a_claim_when_the_ordinary_pod_that_it_named_is_gone_takes_the_rep
     low = unit("low", replicas=2, nodes=("n1", "n2"), priority=1)
     high = unit("high", replicas=1, gpus=8, priority=10, **WAITS)
     nodes = [node("n1", labels=labels()), node("n2", labels=labels())]
-    loop = Loop(cache(*nodes, web, other, *low, *high), limits=Limits(claims=Terms(ordinary_pods=True)))
+    loop = Loop(cache(*nodes, web, other, *low, *high), limits=Limits(claims=ClaimBounds(ordinary_pods=True)))
     assert await claimed(loop) == ["low", "web"]
     drop(loop.cache, web)
     await turn(loop, 1.0)
@@ -408,7 +408,7 @@ def test_a_claim_when_its_gang_cannot_be_planned_any_more_takes_nobody_down() ->
 
 def test_claims_when_their_victims_and_nodes_are_disjoint_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal gangs of one namespace: all are assigned nodes after one time of draining, and not after one each."""
-    monkeypatch.setattr(realms, "LIMITS", Limits(claims=Terms(max_min_run=0)))
+    monkeypatch.setattr(realms, "LIMITS", Limits(claims=ClaimBounds(max_min_run=0)))
     realm = Realm(4, CLASSES)
     created(realm, "low", 4, 1, 8, 0, 1, 300)
     rounds(realm, 6, 1.0)

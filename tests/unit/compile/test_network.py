@@ -10,7 +10,7 @@ import yaml
 from builders.inferences import FORMER, inference, role, template
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
-from covey.compile.network import Network
+from covey.compile.network import NetworkCompiler
 
 PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
 OWN = {"subdomain": "UniquePerReplica"}
@@ -92,7 +92,7 @@ def test_a_service_with_a_cluster_ip_publishes_ready_pods_that_take_requests(
 def test_a_service_of_one_revision() -> None:
     resource = inference(role("prefill", network=PORTS), role("decode"))
     tree = compile_inference(resource)
-    body = Network(tree.owner, resource.spec).of_revision("prefill", "of-role", "of-all")
+    body = NetworkCompiler(tree.owner, resource.spec).of_revision("prefill", "of-role", "of-all")
     assert body["metadata"]["name"] == "llama-prefill-of-all"
     assert body["metadata"]["labels"] == {
         "covey.dev/inference": "llama",
@@ -163,7 +163,7 @@ def test_services_of_a_role_have_its_protocols_labels_and_annotations() -> None:
     tree = compile_inference(resource)
     found = services(tree)
     bodies = [found["llama-prefill"], found["llama-prefill-svc"]]
-    for body in (*bodies, Network(tree.owner, resource.spec).of_revision("prefill", "of-role", "of-all")):
+    for body in (*bodies, NetworkCompiler(tree.owner, resource.spec).of_revision("prefill", "of-role", "of-all")):
         assert [each.get("appProtocol") for each in body["spec"]["ports"]] == ["kubernetes.io/h2c", None]
         assert body["metadata"]["labels"]["team"] == "search"
         assert body["metadata"]["annotations"] == own["annotations"]

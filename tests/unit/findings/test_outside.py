@@ -13,7 +13,7 @@ from builders.files import cluster, covey, inference, role
 from builders.members import cache, group, member, node, pod, put, role_groups, root_key
 from builders.steps import count_steps
 from covey.api import core
-from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.claims import DeviceAsk
 from covey.placement.cluster.selectors import canonical_selector
 from covey.placement.cluster.slices import DeviceCounts
 from covey.scheduler.releases import DOUBT
@@ -100,7 +100,7 @@ def test_a_selector_when_it_comes_into_play_costs_no_more_for_others_that_are() 
 
     def ask(counts: DeviceCounts, name: str, selector: str, namespace: str) -> None:
         asker = core.Pod(core.Meta(name=name, namespace=namespace, uid=name, creation_timestamp="2026-01-01T00:00:00Z"))
-        counts.ask(asker, [Ask(DRIVER, (canonical_selector(selector),))])
+        counts.ask(asker, [DeviceAsk(DRIVER, (canonical_selector(selector),))])
 
     assert steps(6) < 1.5 * steps(0)
 

@@ -10,14 +10,14 @@ import msgspec
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
-from covey.operator.model.objects import InferenceText, RoleScaler
+from covey.operator.model.objects import InferenceText, StoredScaler
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.triggered import Triggered
 from covey.operator.observe.watched import Key, Requeue, Watched
 
 _TYPES: Final[dict[str, Any]] = {
     "DisaggregatedInference": InferenceText,
-    "RoleScaler": RoleScaler,
+    "RoleScaler": StoredScaler,
     "ClusterTopology": core.ClusterTopology,
 }
 

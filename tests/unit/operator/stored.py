@@ -32,7 +32,7 @@ from covey.operator.model.actions import (
     Ungate,
     UpdateInPlace,
 )
-from covey.operator.model.objects import ANNOTATION_NUMBER, CONTROLLER_REVISIONS, RoleScaler
+from covey.operator.model.objects import ANNOTATION_NUMBER, CONTROLLER_REVISIONS, StoredScaler
 from covey.operator.model.observed import SHARED_BUDGET, StoredRevision, Tombstone, current, place_pods
 
 
@@ -45,7 +45,7 @@ class Stored:
         #: What the namespace has for all resources together.
         self.shared: dict[tuple[str, str], Owned] = {}
         self.revisions: list[StoredRevision] = []
-        self.scalers: dict[str, RoleScaler] = {}
+        self.scalers: dict[str, StoredScaler] = {}
         self.tombstones: dict[Slot, Tombstone] = {}
         self.retired: set[str] = set()
         #: What defaults and webhooks of the API server make of an object's spec, by kind.
@@ -254,7 +254,7 @@ class Stored:
         if found is None:
             assert action.stored is None
             body = {**action.body, "metadata": {**action.body["metadata"], "uid": f"uid-{next(self._uids)}"}}
-            found = msgspec.convert({**body, "metadata": {**body["metadata"], "generation": 1}}, RoleScaler)
+            found = msgspec.convert({**body, "metadata": {**body["metadata"], "generation": 1}}, StoredScaler)
         spec = {**found.spec, **action.patch.get("spec", {})}
         assert [spec.get(each) for each in ("replicas", "targets")] == [
             found.spec.get(each) for each in ("replicas", "targets")

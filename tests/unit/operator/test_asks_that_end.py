@@ -15,7 +15,7 @@ from builders.inferences import role
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS
-from covey.operator.capacity.answers import Answer, RequestEnd, read_ended
+from covey.operator.capacity.answers import CapacityAnswer, RequestEnd, read_ended
 from unit.operator.test_capacity import (
     BUFFERS,
     COMING,
@@ -180,10 +180,14 @@ def test_the_mark_of_a_former_release_when_it_is_seen_first_counts_as_an_end_at_
 
 @given(st.text() | st.recursive(st.none() | st.text(), lambda inner: st.dictionaries(_KEYS, inner)).map(json.dumps))
 def test_a_mark_when_anybody_has_written_it_is_read_as_one_without_times(text: str) -> None:
-    assert read_ended(text) in {RequestEnd(answer) for answer in Answer}
+    assert read_ended(text) in {RequestEnd(answer) for answer in CapacityAnswer}
 
 
-@given(st.builds(RequestEnd, st.sampled_from(Answer), st.text(), st.floats(1, 1e6), st.none() | st.integers(0, 2**32)))
+@given(
+    st.builds(
+        RequestEnd, st.sampled_from(CapacityAnswer), st.text(), st.floats(1, 1e6), st.none() | st.integers(0, 2**32)
+    )
+)
 def test_a_mark_when_it_is_read_is_what_was_written(ended: RequestEnd) -> None:
     assert read_ended(ended.dump()) == ended
 

@@ -22,11 +22,11 @@ from covey.compile.identity import group_name, slot_of
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, PROVISIONING_REQUESTS
 from covey.model import podstate
 from covey.operator.model.actions import Object
-from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
+from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, Provider
 from unit.operator.world import World
 
-REQUESTS = Capacity(Provider.PROVISIONING_REQUEST)
-BUFFERS = Capacity(Provider.CAPACITY_BUFFER)
+REQUESTS = AutoscalerSettings(Provider.PROVISIONING_REQUEST)
+BUFFERS = AutoscalerSettings(Provider.CAPACITY_BUFFER)
 MINIMUM_ONLY = replace(REQUESTS, surplus=False)
 RACKS = core.ClusterTopology(
     core.Meta(name="racks"),
@@ -114,7 +114,7 @@ class Asking(World):
         return ("", "", "") if found is None else (found["status"], found["reason"], found["message"])
 
 
-def refused(*roles: Object, capacity: Capacity | None = REQUESTS, notes: bool = True, **spec: Any) -> Asking:
+def refused(*roles: Object, capacity: AutoscalerSettings | None = REQUESTS, notes: bool = True, **spec: Any) -> Asking:
     """A resource whose first unit has been refused for room for a minute."""
     world = Asking(inference(*(roles or (gang("decode", 2),)), **spec))
     world.topologies = (RACKS,)
@@ -242,7 +242,9 @@ def test_condition_of_what_is_asked_for_when_its_cause_has_gone_is_told_no_more(
     ],
     ids=lambda value: getattr(value, "reason", None) or getattr(value, "provider", value),
 )
-def test_the_condition_says_what_was_answered(capacity: Capacity, told: core.Condition, expected: str) -> None:
+def test_the_condition_says_what_was_answered(
+    capacity: AutoscalerSettings, told: core.Condition, expected: str
+) -> None:
     world = refused(capacity=capacity)
     world.say(told, kind=capacity.kind)
     assert world.asked()[:2] == ("True", expected)
@@ -287,7 +289,7 @@ def test_no_part_is_asked_for_while_there_are_no_nodes_for_another() -> None:
 
 
 @pytest.mark.parametrize("capacity", [REQUESTS, BUFFERS])
-def test_nodes_are_asked_for_only_once_the_template_is_stored(capacity: Capacity) -> None:
+def test_nodes_are_asked_for_only_once_the_template_is_stored(capacity: AutoscalerSettings) -> None:
     """A quota that has no room for it, or another's of its name: without it the request would fail, and for good."""
     world = refused(capacity=None)
     world.autoscaler = capacity
@@ -332,7 +334,7 @@ def test_what_is_left_of_a_unit_is_asked_for_in_its_domain() -> None:
     assert world.of()[name].spec["podSets"][0]["count"] == 2
 
 
-def admitted(*, minimum: int = 1, capacity: Capacity | None = REQUESTS, **spec: Any) -> Asking:
+def admitted(*, minimum: int = 1, capacity: AutoscalerSettings | None = REQUESTS, **spec: Any) -> Asking:
     """A resource of four replicas whose minimum has places, and whose surplus has waited for a while."""
     world = refused(role("decode", replicas=4, minReplicas=minimum, template=gpus(8)), capacity=None, **spec)
     for name in sorted(world.pods)[:minimum]:
@@ -377,7 +379,7 @@ def test_a_request_that_somebody_else_has_written_ends_no_pass(spec: Object) -> 
     ],
 )
 def test_what_still_waits_is_asked_for_anew_and_alone(
-    capacity: Capacity, told: tuple[core.Condition, ...], passed: float
+    capacity: AutoscalerSettings, told: tuple[core.Condition, ...], passed: float
 ) -> None:
     world = admitted(capacity=capacity)
     world.say(*told, kind=capacity.kind)
@@ -397,7 +399,7 @@ def test_what_still_waits_is_asked_for_anew_and_alone(
         pytest.param(replace(REQUESTS, after=2_000_000_000.0), {}, id="young"),
     ],
 )
-def test_surplus_does_not_ask(capacity: Capacity, spec: Object) -> None:
+def test_surplus_does_not_ask(capacity: AutoscalerSettings, spec: Object) -> None:
     assert not admitted(capacity=capacity, **spec).of()
 
 

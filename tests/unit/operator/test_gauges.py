@@ -9,10 +9,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from covey.api import reasons
 from covey.operator.model.actions import Phase
 from covey.operator.status.metrics import WorkloadGauges
-from covey.operator.status.units import Unit
+from covey.operator.status.units import UnitSummary
 from scrapes import Scrape
 
-UNITS = (Unit(0, Phase.READY, "", ""), Unit(1, Phase.ADMITTED, "", ""), Unit(2, Phase.PENDING, "", ""))
+UNITS = (
+    UnitSummary(0, Phase.READY, "", ""),
+    UnitSummary(1, Phase.ADMITTED, "", ""),
+    UnitSummary(2, Phase.PENDING, "", ""),
+)
 
 
 def status(*roles: str, degraded: str = "False", ready: int = 1) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from covey.api import core
 from covey.operator.model.job import Job
-from covey.operator.model.job_queue import Step, judge_turn, resume, suspend
+from covey.operator.model.job_queue import JobStep, judge_turn, resume, suspend
 from unit.operator.test_job_gangs import job as plain
 from unit.operator.test_job_gangs import pod
 
@@ -46,32 +46,32 @@ def ended(**metadata: Any) -> core.Pod:
 @pytest.mark.parametrize(
     ("found", "pods", "after", "step"),
     [
-        (queued(), (), 0, Step.ASK),
-        (queued(), (pod(),), 0, Step.REST),
-        (queued(), (pod(owner="namesake"),), 0, Step.ASK),
-        (queued(**{GIVEN_UP: f"{RESUMED_AT} 1"}), (), 9, Step.REST),
-        (queued(**{GIVEN_UP: f"{RESUMED_AT} 1"}), (), 10, Step.ASK),
-        (queued(**{GIVEN_UP: f"{RESUMED_AT} 3"}), (), 39, Step.REST),
-        (queued(**{GIVEN_UP: f"{RESUMED_AT} 99"}), (), 3600, Step.ASK),
-        (queued(**{GIVEN_UP: "soon 9"}), (), 0, Step.ASK),
-        (resumed(), (), 59, Step.RESERVE),
-        (resumed(), (), 60, Step.SUSPEND),
-        (resumed(), (pod(),), 64, Step.RESERVE),
-        (resumed(), (pod(),), 66, Step.SUSPEND),
-        (resumed(), (pod(**LATE),), 89, Step.RESERVE),
-        (resumed(), (pod(**PINNED),), 900, Step.RUN),
-        (resumed(), (pod("2026-01-01T00:00:10Z"),), 900, Step.RUN),
-        (resumed(), (pod(**LOST),), 0, Step.SUSPEND),
-        (resumed(), (pod("2026-01-01T00:00:10Z"), pod(**LOST)), 0, Step.RUN),
-        (resumed(), (ended(),), 900, Step.RUN),
-        (resumed(), (ended(), pod(**LATE)), 89, Step.RUN),
-        (resumed(), (ended(), pod(**LATE)), 91, Step.SUSPEND),
-        (resumed(), (ended(creationTimestamp="2025-12-31T23:59:59Z"),), 59, Step.RESERVE),
+        (queued(), (), 0, JobStep.ASK),
+        (queued(), (pod(),), 0, JobStep.REST),
+        (queued(), (pod(owner="namesake"),), 0, JobStep.ASK),
+        (queued(**{GIVEN_UP: f"{RESUMED_AT} 1"}), (), 9, JobStep.REST),
+        (queued(**{GIVEN_UP: f"{RESUMED_AT} 1"}), (), 10, JobStep.ASK),
+        (queued(**{GIVEN_UP: f"{RESUMED_AT} 3"}), (), 39, JobStep.REST),
+        (queued(**{GIVEN_UP: f"{RESUMED_AT} 99"}), (), 3600, JobStep.ASK),
+        (queued(**{GIVEN_UP: "soon 9"}), (), 0, JobStep.ASK),
+        (resumed(), (), 59, JobStep.RESERVE),
+        (resumed(), (), 60, JobStep.SUSPEND),
+        (resumed(), (pod(),), 64, JobStep.RESERVE),
+        (resumed(), (pod(),), 66, JobStep.SUSPEND),
+        (resumed(), (pod(**LATE),), 89, JobStep.RESERVE),
+        (resumed(), (pod(**PINNED),), 900, JobStep.RUN),
+        (resumed(), (pod("2026-01-01T00:00:10Z"),), 900, JobStep.RUN),
+        (resumed(), (pod(**LOST),), 0, JobStep.SUSPEND),
+        (resumed(), (pod("2026-01-01T00:00:10Z"), pod(**LOST)), 0, JobStep.RUN),
+        (resumed(), (ended(),), 900, JobStep.RUN),
+        (resumed(), (ended(), pod(**LATE)), 89, JobStep.RUN),
+        (resumed(), (ended(), pod(**LATE)), 91, JobStep.SUSPEND),
+        (resumed(), (ended(creationTimestamp="2025-12-31T23:59:59Z"),), 59, JobStep.RESERVE),
     ],
     ids=str,
 )
 def test_the_turn_of_a_job_follows_from_its_mark_and_its_pods(
-    found: Job, pods: tuple[core.Pod, ...], after: float, step: Step
+    found: Job, pods: tuple[core.Pod, ...], after: float, step: JobStep
 ) -> None:
     assert judge_turn(found, pods, NOW + after).step is step
 

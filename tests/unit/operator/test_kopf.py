@@ -18,7 +18,7 @@ from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.kubeconfig_guards import Configuration
 from covey.observability.families import REGISTRY
-from covey.operator.model.objects import InferenceText, RoleScaler
+from covey.operator.model.objects import InferenceText, StoredScaler
 from covey.operator.observe import kopf_session
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.triggered import Triggered
@@ -164,7 +164,7 @@ class Running:
     def __init__(self, script: Script, client: Client) -> None:
         self.script = script
         self.inferences = Triggered(client, resources.DISAGGREGATED_INFERENCES, InferenceText, clock=SYSTEM)
-        self.scalers = Triggered(client, resources.ROLE_SCALERS, RoleScaler, clock=SYSTEM)
+        self.scalers = Triggered(client, resources.ROLE_SCALERS, StoredScaler, clock=SYSTEM)
         self.topologies = Triggered(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, clock=SYSTEM)
         self.triggered = (self.inferences, self.scalers, self.topologies)
         self.signals = 0

@@ -5,7 +5,7 @@ import pytest
 from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.status.status import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
-from covey.operator.status.units import Unit
+from covey.operator.status.units import UnitSummary
 
 
 class Clock:
@@ -25,8 +25,8 @@ def pace(clock: Clock) -> Pace:
     return Pace(clock)
 
 
-def unit(phase: Phase, reason: str = "", number: int = 0) -> Unit:
-    return Unit(number, phase, reason, "")
+def unit(phase: Phase, reason: str = "", number: int = 0) -> UnitSummary:
+    return UnitSummary(number, phase, reason, "")
 
 
 WAITS = unit(Phase.PENDING, "Waiting")
@@ -50,7 +50,7 @@ SERVES = unit(Phase.READY, "Ready")
         ([], False),
     ],
 )
-def test_what_passes_by_itself(units: list[Unit], passing: bool) -> None:  # noqa: FBT001 - a column
+def test_what_passes_by_itself(units: list[UnitSummary], passing: bool) -> None:  # noqa: FBT001 - a column
     assert is_passing(units, None) is passing
     assert not is_passing(units, Problem("Refused", "no"))
 

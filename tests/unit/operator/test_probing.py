@@ -10,7 +10,7 @@ import pytest
 
 from covey import backends
 from covey.api.inference import Backend as BackendName
-from covey.backends import Cluster, Probe
+from covey.backends import Cluster, FieldProbe
 from covey.backends.extender import Extender
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
@@ -28,8 +28,8 @@ class Scheduler(Extender):
 
     name: ClassVar[BackendName] = BackendName.VOLCANO
 
-    def probes(self) -> tuple[Probe, ...]:
-        return (Probe("size", GANGS, BODY, ("spec", "parts", 0, "size")),)
+    def probes(self) -> tuple[FieldProbe, ...]:
+        return (FieldProbe("size", GANGS, BODY, ("spec", "parts", 0, "size")),)
 
 
 class Server:

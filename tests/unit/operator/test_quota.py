@@ -17,7 +17,7 @@ from covey.api import core
 from covey.api.core import rfc3339
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan, plan
-from covey.operator.quota.charge import Charge, charge_of, counts
+from covey.operator.quota.charge import PodCharge, charge_of, counts
 from covey.operator.quota.fit import Balance
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
@@ -169,13 +169,13 @@ def test_a_quota_that_is_not_counted_yet_has_no_room() -> None:
 
 
 charge_strategy = st.builds(
-    Charge,
+    PodCharge,
     st.dictionaries(st.sampled_from(["pods", "cpu"]), st.integers(1, 4).map(Fraction)).map(lambda d: tuple(d.items())),
 )
 
 
 @given(st.lists(st.tuples(charge_strategy, st.integers(1, 3)), max_size=6), st.integers(0, 12), st.integers(0, 12))
-def test_what_is_taken_never_exceeds_a_quota(demands: list[tuple[Charge, int]], pods: int, cpu: int) -> None:
+def test_what_is_taken_never_exceeds_a_quota(demands: list[tuple[PodCharge, int]], pods: int, cpu: int) -> None:
     balance = Balance([quota({"pods": str(pods)}, name="a"), quota({"cpu": str(cpu)}, name="b")])
     taken = {"pods": Fraction(0), "cpu": Fraction(0)}
     for charge, number in demands:

@@ -15,7 +15,7 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.watch import ADDED, MODIFIED
 from covey.operator.model.actions import Actions
-from covey.operator.observe.quotas import REST, Quotas
+from covey.operator.observe.quotas import REST, NamespaceQuotas
 from covey.operator.plan import plan
 from covey.operator.quota.fit import Demand, merge_demands
 from unit.operator.test_quota import engine, gpus
@@ -30,7 +30,7 @@ class Stage:
     def __init__(self, *quotas: core.ResourceQuota) -> None:
         self.now = 1000.0
         nobody = cast("Client", None)  # nothing is asked
-        self.quotas = Quotas(nobody, (), lambda *_: None, Clock(lambda: self.now))
+        self.quotas = NamespaceQuotas(nobody, (), lambda *_: None, Clock(lambda: self.now))
         for each in quotas:
             self.show(each)
 

@@ -10,7 +10,7 @@ from builders.inferences import inference, role
 from covey import backends
 from covey.api import constants as names
 from covey.api.inference import Backend as BackendName
-from covey.backends import Cluster, Probe
+from covey.backends import Cluster, FieldProbe
 from covey.backends.extender import Extender
 from covey.backends.kubernetes import Flat
 from covey.kube.resources import Resource
@@ -37,9 +37,11 @@ class Newer(Scheduler):
     dialect: ClassVar[str] = "v2"
     kind: ClassVar[Resource] = NEW
 
-    def probes(self) -> tuple[Probe, ...]:
+    def probes(self) -> tuple[FieldProbe, ...]:
         return (
-            Probe("v2 keeps spec.size", NEW, {"metadata": {"name": "probe"}, "spec": {"size": 1}}, ("spec", "size")),
+            FieldProbe(
+                "v2 keeps spec.size", NEW, {"metadata": {"name": "probe"}, "spec": {"size": 1}}, ("spec", "size")
+            ),
         )
 
 

@@ -16,7 +16,7 @@ from covey.backends import ReplicaProgress
 from covey.backends.kubernetes import Flat
 from covey.compile import Slot
 from covey.kube.clock import Clock
-from covey.operator.observe.room import ClusterRoom, View
+from covey.operator.observe.room import ClusterRoom, RoomView
 from covey.operator.observe.watched import Key
 
 GPUS = {"containers": [{"name": "engine", "image": "e", "resources": {"requests": {"nvidia.com/gpu": "8"}}}]}
@@ -41,7 +41,7 @@ class Ground:
         self.room.nodes.synced.set()
         self.room.pods.synced.set()
 
-    def view(self, name: str = "llama") -> View:
+    def view(self, name: str = "llama") -> RoomView:
         found = self.room.view(("ml", name))
         assert found is not None
         return found

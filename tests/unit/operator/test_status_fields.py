@@ -9,12 +9,12 @@ import msgspec
 
 from builders.inferences import inference, role
 from covey.admission.exchange import Judgement
-from covey.admission.headroom import Answer
+from covey.admission.headroom import HeadroomAnswer
 from covey.admission.status import Decision
 from covey.api import core
 from covey.api.crds import KINDS
 from covey.scheduler.exchange import dump_judgement
-from covey.scheduler.headroom import Headroom
+from covey.scheduler.headroom import HeadroomQuestions
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
@@ -108,8 +108,8 @@ def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
         group_status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"node": "n2"}}, root), decision),
         group_status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}), name="root-decode-0"),
     ]
-    answer = Headroom.dump_answers(
-        "one", "2026-01-01T00:00:00Z", [Answer("decode", 1, is_floor=True, message="no more")]
+    answer = HeadroomQuestions.dump_answers(
+        "one", "2026-01-01T00:00:00Z", [HeadroomAnswer("decode", 1, is_floor=True, message="no more")]
     )
     said = Judgement(feasible=True, message="there is room", nearest=({"decode": 2},))
     statuses += [{"headroom": answer}, {"exchange": dump_judgement("one", "2026-01-01T00:00:00Z", said)}]

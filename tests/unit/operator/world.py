@@ -22,7 +22,7 @@ from covey.backends import Cluster
 from covey.compile import Owner, network
 from covey.model import podstate
 from covey.operator.model.actions import Actions
-from covey.operator.model.capacity import Capacity
+from covey.operator.model.capacity import AutoscalerSettings
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import Inference
@@ -62,7 +62,7 @@ class World(Stored):
         #: The nodes of its pods that are known, by name.
         self.known_nodes: dict[str, core.Node] = {}
         #: Whom to ask for nodes.
-        self.autoscaler: Capacity | None = None
+        self.autoscaler: AutoscalerSettings | None = None
         #: Whether the API server knows InferencePools; None where none are made.
         self.pools: bool | None = None
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.

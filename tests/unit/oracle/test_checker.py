@@ -9,7 +9,17 @@ import pytest
 
 from builders import pods
 from covey.api import core
-from covey.placement.model import Assignment, Domain, Path, Plan, Preference, Proximity, ReplicaPlan, Shape, Spread
+from covey.placement.model import (
+    Assignment,
+    Domain,
+    Path,
+    Plan,
+    PreferenceOutcome,
+    ReplicaPlan,
+    RolesTogether,
+    Shape,
+    Spread,
+)
 from oracle import facts
 from oracle.build import RACKS, TOPOLOGY, WHOLE, case, full, nodes, role
 from oracle.case import Case, Hold
@@ -39,7 +49,7 @@ PLAN = Plan(
         ReplicaPlan("decode", 0, minimum=True, placement=rack("r1")),
     ),
     BLOCK,
-    (Preference("unit", "rack", achieved=False, reached="block"),),
+    (PreferenceOutcome("unit", "rack", achieved=False, reached="block"),),
 )
 
 
@@ -95,11 +105,11 @@ BROKEN: dict[str, tuple[Plan, str]] = {
     "no unit placement": (replace(PLAN, placement=()), "the unit's placement is reported"),
     "a preference left out": (replace(PLAN, preferred=()), "preferences reported"),
     "a preference claimed": (
-        replace(PLAN, preferred=(Preference("unit", "rack", achieved=True, reached="rack"),)),
+        replace(PLAN, preferred=(PreferenceOutcome("unit", "rack", achieved=True, reached="rack"),)),
         "block is reached",
     ),
     "a preference denied": (
-        replace(PLAN, preferred=(Preference("unit", "rack", achieved=False, reached=None),)),
+        replace(PLAN, preferred=(PreferenceOutcome("unit", "rack", achieved=False, reached=None),)),
         "block is reached",
     ),
 }
@@ -227,7 +237,7 @@ def rejected(found: Case, layout: Mapping[str, str], complaint: str, phase: Phas
     assert any(complaint in text for text in told), told
 
 
-NEAR, APART = Proximity(("a", "b"), "rack", required=True), Spread("block", required=True, occupied={("b0",): 1})
+NEAR, APART = RolesTogether(("a", "b"), "rack", required=True), Spread("block", required=True, occupied={("b0",): 1})
 BARE = [node("n", {"example.com/block": "b0"})]
 HALF = role("a", size=2, required="rack", placed={(0, 0): "b0-r0-n0"})
 GROWN = role("a", minimum=1, desired=2, placed={(0, 0): "b0-r0-n0"})

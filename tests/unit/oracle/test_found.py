@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from covey.api import core
-from covey.placement.model import Proximity, Shape, Topology
+from covey.placement.model import RolesTogether, Shape, Topology
 from oracle.build import BLOCKS, RACKS, WHOLE, case, nodes, role
 from oracle.case import Case
 from oracle.judge import judge
@@ -31,8 +31,8 @@ def labelled(name: str, gpus: int, **labels: str) -> core.Node:
     return node(name, {keys[level]: value for level, value in labels.items()}, gpus=gpus)
 
 
-def near(*roles: str, level: str) -> dict[str, tuple[Proximity, ...]]:
-    return {"proximity": (Proximity(roles, level, required=True),)}
+def near(*roles: str, level: str) -> dict[str, tuple[RolesTogether, ...]]:
+    return {"proximity": (RolesTogether(roles, level, required=True),)}
 
 
 SET_FROM_OUTSIDE: Final = [

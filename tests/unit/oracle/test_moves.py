@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from covey.admission.defrag import Consolidation, Moves
+from covey.admission.defrag import Consolidation, MovePlan
 from covey.placement.model import Plan, Verdict
 from covey.placement.planner import plan_minimum
 from oracle.build import TOPOLOGY
@@ -19,7 +19,7 @@ CASES = 100
 
 
 @cache
-def found(seed: int, start: bool) -> tuple[MoveCase, Moves]:  # noqa: FBT001 - a parameter of tests
+def found(seed: int, start: bool) -> tuple[MoveCase, MovePlan]:  # noqa: FBT001 - a parameter of tests
     case = draw(seed)
     asker = Consolidation(case.inventory(), case.mobiles())
     return case, asker.start(case.gang()) if start else asker.free(TOPOLOGY.name, "rack")

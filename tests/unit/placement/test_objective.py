@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builders.requests import make_gang, make_inventory, make_role, make_shape, place
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Plan, Preference, Proximity, Refusal
+from covey.placement.model import Gang, Plan, PreferenceOutcome, Refusal, RolesTogether
 from covey.placement.planner import plan_minimum, plan_surplus
 
 
@@ -28,8 +28,8 @@ class TestPreferredLevels:
         inventory = make_inventory({"b1/r1": [8], "b1/r2": [8], "b1/r3": [8], "b1/r4": [8], "b2/r1": [8, 8]})
         gang = make_gang(make_role("a", 1, size=2, preferred="rack"), make_role("b", 2), preferred="block")
         assert minimum(gang, inventory).preferred == (
-            Preference("unit", "block", achieved=False, reached="zone"),
-            Preference("role/a", "rack", achieved=True, reached="rack"),
+            PreferenceOutcome("unit", "block", achieved=False, reached="zone"),
+            PreferenceOutcome("role/a", "rack", achieved=True, reached="rack"),
         )
 
     def test_a_preferred_level_broader_than_the_required_one_is_refused(self) -> None:
@@ -43,7 +43,7 @@ class TestPreferredLevels:
 class TestProximityAndSpread:
     def test_surplus_goes_before_preferred_proximity(self) -> None:
         inventory = make_inventory({"b1/r1": [8, 8], "b2/r1": [8], "b2/r2": [8], "b2/r3": [8]})
-        rule = Proximity(("a", "b"), "rack")
+        rule = RolesTogether(("a", "b"), "rack")
         gang = make_gang(make_role("a", 1), make_role("b", 2, 1), required="block", proximity=(rule,))
         assert {a.path[1] for a in minimum(gang, inventory).assignments} == {"b2"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Plan, Proximity
+from covey.placement.model import Gang, Plan, RolesTogether
 from covey.placement.planner import plan_minimum, plan_surplus
 
 ROUTER = make_shape(0, extra={"cpu": 30_000})
@@ -60,7 +60,7 @@ def test_a_role_without_devices_when_its_unit_has_no_required_level_goes_to_node
 
 def test_a_role_without_devices_when_it_follows_its_unit_lies_near_it() -> None:
     roles = make_role("decode", 1), make_role("router", 1, shape=ROUTER)
-    near = Proximity(("decode", "router"), "rack")
+    near = RolesTogether(("decode", "router"), "rack")
     for wish in ({"required": "rack"}, {"preferred": "rack"}, {"proximity": (near,)}):
         assert places(make_gang(*roles, **wish), beside(1)) == {"b-r1-n0"}
 

@@ -11,7 +11,7 @@ from builders.requests import make_gang, make_inventory, make_node, make_role, m
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
-from covey.placement.model import Exclusion, Gang, Proximity, Reason, Refusal, Spread, Verdict
+from covey.placement.model import Exclusion, Gang, Reason, Refusal, RolesTogether, Spread, Verdict
 from oracle.certificate import Certificate, check_certificate, plan_with_certificate
 
 
@@ -60,7 +60,7 @@ def test_an_unknown_level_or_topology_is_named_with_those_there_are() -> None:
     assert refuse(make_gang(make_role("w", 1, required="pod")), inventory).message == (
         "role w asks for the level 'pod'; the topology 'dc' has: zone, block, rack, host"
     )
-    rule = Proximity(("w",), "row")
+    rule = RolesTogether(("w",), "row")
     assert (
         "proximity asks for the level 'row'"
         in refuse(make_gang(make_role("w", 1), proximity=(rule,)), inventory).message

@@ -28,7 +28,7 @@ from builders.devices import (
 )
 from builders.requests import make_node
 from covey.api import core
-from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.claims import DeviceAsk
 from covey.placement.cluster.classes import IMPLICIT
 from covey.placement.cluster.resources import amounts
 from covey.placement.cluster.selectors import UnknownSelectorError, canonical_selector, parse_selector
@@ -351,12 +351,12 @@ asking = st.one_of(
 
 @given(st.lists(st.lists(asking, max_size=4), max_size=5))
 def test_devices_judged_by_what_is_new_alone_count_as_those_judged_by_all(turns: list[list[Any]]) -> None:
-    counts, things, asks = DeviceCounts(), dict[str, Any](), dict[str, tuple[core.Pod, list[Ask]]]()
+    counts, things, asks = DeviceCounts(), dict[str, Any](), dict[str, tuple[core.Pod, list[DeviceAsk]]]()
 
     def ask(of: DeviceCounts, change: tuple[str, str, str | None]) -> None:
         name, kind, selector = change
         pod = core.Pod(core.Meta(name=name, namespace="ns", uid=name, creation_timestamp="2026-01-01T00:00:00Z"))
-        asks[name] = pod, [] if selector is None else [Ask(kind, (canonical_selector(selector),))]
+        asks[name] = pod, [] if selector is None else [DeviceAsk(kind, (canonical_selector(selector),))]
         of.ask(*asks[name])
 
     for changes_ in turns:

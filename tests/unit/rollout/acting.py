@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from covey.compile.revision import RoleRevision
-from covey.rollout import Budget, Replica, RoleState, Stage, UnitState, UnitStep, next_step
+from covey.rollout import RoleState, RolloutBudget, RolloutReplica, Stage, UnitState, UnitStep, next_step
 from covey.rollout.model import serving
 from covey.rollout.step import order_of_loss
 
@@ -22,20 +22,26 @@ class Role:
 
     wanted: int
     minimum: int = 1
-    budget: Budget = field(default_factory=Budget)
+    budget: RolloutBudget = field(default_factory=RolloutBudget)
     target: str = "a"
-    replicas: dict[int, Replica] = field(default_factory=dict)
+    replicas: dict[int, RolloutReplica] = field(default_factory=dict)
     yields: bool = False
     #: Every change is one of images alone, and they may be updated in place.
     in_place: bool = False
 
     @classmethod
     def serving(
-        cls, wanted: int, minimum: int = 1, budget: Budget | None = None, target: str = "a", *, in_place: bool = False
+        cls,
+        wanted: int,
+        minimum: int = 1,
+        budget: RolloutBudget | None = None,
+        target: str = "a",
+        *,
+        in_place: bool = False,
     ) -> Role:
         """All of it serves."""
-        made = cls(wanted, minimum, budget or Budget(), target, in_place=in_place)
-        made.replicas = {n: Replica(revision(target), Stage.SERVING) for n in range(wanted)}
+        made = cls(wanted, minimum, budget or RolloutBudget(), target, in_place=in_place)
+        made.replicas = {n: RolloutReplica(revision(target), Stage.SERVING) for n in range(wanted)}
         return made
 
     @property
@@ -43,7 +49,7 @@ class Role:
         replicas = self.seen()
         return RoleState(revision(self.target), self.wanted, self.minimum, self.budget, replicas, yields=self.yields)
 
-    def seen(self) -> dict[int, Replica]:
+    def seen(self) -> dict[int, RolloutReplica]:
         """The replicas, those that can be updated in place marked."""
         return {
             n: replace(
@@ -121,12 +127,12 @@ class Unit:
                 if number not in wanted:
                     role.replicas[number] = replace(each, stage=Stage.GOING)
                 elif wanted[number].hash != each.revision.hash and role.seen()[number].updatable:
-                    role.replicas[number] = Replica(wanted[number], Stage.STARTING, updating=True)
+                    role.replicas[number] = RolloutReplica(wanted[number], Stage.STARTING, updating=True)
                 elif wanted[number].hash != each.revision.hash:
-                    role.replicas[number] = Replica(wanted[number], Stage.WAITING, fresh=True)
+                    role.replicas[number] = RolloutReplica(wanted[number], Stage.WAITING, fresh=True)
             for number, each in wanted.items():
                 if number not in role.replicas:
-                    role.replicas[number] = Replica(each, Stage.WAITING, fresh=True)
+                    role.replicas[number] = RolloutReplica(each, Stage.WAITING, fresh=True)
         return planned
 
     def begin(self, target: str, *names: str) -> UnitStep:

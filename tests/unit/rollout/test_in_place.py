@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from covey.rollout import Budget
+from covey.rollout import RolloutBudget
 from covey.rollout.progress import Gate, Settings, tell
 from unit.rollout.acting import Role, Unit
 
-NO_SURGE = Budget(surge=0, unavailable=1)
+NO_SURGE = RolloutBudget(surge=0, unavailable=1)
 
 
-def in_place(wanted: int, minimum: int = 1, budget: Budget | None = None) -> Role:
+def in_place(wanted: int, minimum: int = 1, budget: RolloutBudget | None = None) -> Role:
     return Role.serving(wanted, minimum, budget, in_place=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.rollout import Budget, Stage, next_step
+from covey.rollout import RolloutBudget, Stage, next_step
 from unit.rollout.acting import Role, Unit
 
 
@@ -44,13 +44,13 @@ def test_what_does_not_serve_goes_first_once_the_new_revision_does() -> None:
 
 
 def test_a_partition_that_keeps_a_whole_role_keeps_those_that_change_with_it() -> None:
-    unit = Unit({"prefill": Role.serving(2, budget=Budget(partition=2)), "decode": Role.serving(2)})
+    unit = Unit({"prefill": Role.serving(2, budget=RolloutBudget(partition=2)), "decode": Role.serving(2)})
     unit.edit("b")
     assert shapes(unit) == [{"prefill": {"a": 2}, "decode": {"a": 2}}]
 
 
 def test_minimum_is_kept_when_more_may_be_unavailable() -> None:
-    unit = Unit({"prefill": Role.serving(4, minimum=3, budget=Budget(surge=0, unavailable=2))})
+    unit = Unit({"prefill": Role.serving(4, minimum=3, budget=RolloutBudget(surge=0, unavailable=2))})
     unit.begin("b")
     assert unit.roles["prefill"].ready == 3
 
@@ -62,14 +62,14 @@ def test_serving_replicas_stay_when_a_partition_is_raised_for_old_ones_that_do_n
         unit.thrive()
     assert unit.shape() == {"prefill": {"a": 2, "b": 3}}
     unit.set(Stage.STARTING, [("prefill", number) for number in unit.roles["prefill"].state.old])
-    unit.roles["prefill"].budget = Budget(partition=3)
+    unit.roles["prefill"].budget = RolloutBudget(partition=3)
     unit.step()
     assert unit.roles["prefill"].ready == 3
 
 
 def test_a_role_without_room_for_two_holds_no_growth_of_the_others() -> None:
     """Prefill cannot move, decode is scaled: what is missing comes in the revision that is there in both."""
-    unit = Unit({"prefill": Role.serving(2, budget=Budget(partition=2)), "decode": Role.serving(2)})
+    unit = Unit({"prefill": Role.serving(2, budget=RolloutBudget(partition=2)), "decode": Role.serving(2)})
     unit.edit("b")
     unit.roles["decode"].wanted = 4
     unit.step()
@@ -77,10 +77,10 @@ def test_a_role_without_room_for_two_holds_no_growth_of_the_others() -> None:
 
 
 def test_a_partition_of_a_role_that_shall_have_none_keeps_nothing() -> None:
-    one = Budget(surge=0, unavailable=1)
+    one = RolloutBudget(surge=0, unavailable=1)
     roles = {
         "prefill": Role.serving(1, minimum=0, budget=one),
-        "decode": Role.serving(1, minimum=0, budget=Budget(surge=0, unavailable=1, partition=1)),
+        "decode": Role.serving(1, minimum=0, budget=RolloutBudget(surge=0, unavailable=1, partition=1)),
         "router": Role.serving(1, budget=one),
     }
     unit = Unit(roles)
@@ -98,14 +98,14 @@ def test_an_edit_during_a_rollout_gives_up_what_never_served_first() -> None:
 
 
 def test_max_unavailable_when_a_replica_leaves_its_node_takes_nothing_from_the_minimum() -> None:
-    unit = Unit({"prefill": Role.serving(2, minimum=2, budget=Budget(surge=0, unavailable=1))})
+    unit = Unit({"prefill": Role.serving(2, minimum=2, budget=RolloutBudget(surge=0, unavailable=1))})
     unit.leave("prefill", 0)
     unit.step()
     assert unit.roles["prefill"].ready == 2
 
 
 def test_what_a_partition_keeps_is_moved_as_it_is() -> None:
-    unit = Unit({"prefill": Role.serving(3, budget=Budget(partition=2))})
+    unit = Unit({"prefill": Role.serving(3, budget=RolloutBudget(partition=2))})
     unit.edit("b")
     for left in (None, 0):
         if left is not None:

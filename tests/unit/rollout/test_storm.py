@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from covey.rollout import Budget, Stage, next_step
+from covey.rollout import RolloutBudget, Stage, next_step
 from unit.rollout.acting import Role, Unit, least
 
 NAMES = ("prefill", "decode", "router")
-budgets = st.builds(Budget, surge=st.integers(0, 3), unavailable=st.one_of(st.none(), st.integers(0, 3))).map(
+budgets = st.builds(RolloutBudget, surge=st.integers(0, 3), unavailable=st.one_of(st.none(), st.integers(0, 3))).map(
     lambda found: replace(found, unavailable=1) if not found.surge and not found.unavailable else found
 )
 
@@ -80,7 +80,9 @@ def happen(unit: Unit, kind: str, number: int) -> None:
         case "minimum":
             role.minimum = number % (role.wanted + 1)
         case "budget":
-            role.budget = replace(Budget(number % 3, number % 2 + (number % 3 == 0)), partition=role.budget.partition)
+            role.budget = replace(
+                RolloutBudget(number % 3, number % 2 + (number % 3 == 0)), partition=role.budget.partition
+            )
         case "partition":
             role.budget = replace(role.budget, partition=number % 3)
         case "die":
@@ -238,7 +240,7 @@ def test_without_room_for_a_surge_it_ends_all_the_same(unit: Unit, happened: lis
         happen(unit, kind, number)
     unit.stays, unit.cleared = False, {}
     for role in unit.roles.values():
-        role.budget = Budget(role.budget.surge, None if role.budget.surge else 1)
+        role.budget = RolloutBudget(role.budget.surge, None if role.budget.surge else 1)
         role.wanted = max(role.wanted, 2)
         role.minimum = min(role.minimum, role.wanted - 1)
         # Nobody is patient for ever.

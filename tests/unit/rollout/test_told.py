@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from covey.rollout import Budget, Stage
-from covey.rollout.progress import Gate, Progress, Settings, describe_partition, resume_progress, tell
+from covey.rollout import RolloutBudget, Stage
+from covey.rollout.progress import Gate, RolloutProgress, Settings, describe_partition, resume_progress, tell
 from unit.rollout.acting import Role, Unit
 
 
-def told(unit: Unit, last: Progress | None, now: float, **settings: object) -> Progress | None:
+def told(unit: Unit, last: RolloutProgress | None, now: float, **settings: object) -> RolloutProgress | None:
     state = unit.state
     made = Settings(**settings)  # type: ignore[arg-type] # as they are called
     return tell({0: (state, unit.step())}, "b", resume_progress(last, "b", made, now), made, now)
 
 
-def gate(progress: Progress | None) -> Gate | None:
+def gate(progress: RolloutProgress | None) -> Gate | None:
     assert progress is not None
     return progress.hold.gate if progress.hold is not None else None
 
 
 def test_rollout_gets_further_when_only_old_replicas_go() -> None:
-    last = Progress("b", wave=1, ready=2, outdated=3, since=0.0)
+    last = RolloutProgress("b", wave=1, ready=2, outdated=3, since=0.0)
     assert last.is_behind(ready=2, outdated=2)
     assert not last.is_behind(ready=2, outdated=3)
 
@@ -69,7 +69,7 @@ def test_the_deadline_counts_from_the_last_progress_and_not_while_it_is_paused()
 
 
 def test_a_partition_is_no_failure() -> None:
-    unit = Unit({"prefill": Role.serving(2, budget=Budget(partition=1))})
+    unit = Unit({"prefill": Role.serving(2, budget=RolloutBudget(partition=1))})
     unit.edit("b")
     last = None
     for now in (0.0, 10.0, 20.0, 5000.0):
@@ -82,9 +82,9 @@ def test_a_partition_is_no_failure() -> None:
 
 
 def test_a_partition_holds_when_it_holds_every_unit() -> None:
-    unit = Unit({"prefill": Role.serving(3, budget=Budget(partition=2)), "decode": Role.serving(1)})
+    unit = Unit({"prefill": Role.serving(3, budget=RolloutBudget(partition=2)), "decode": Role.serving(1)})
     unit.edit("b", "prefill")
-    other = Unit({"prefill": Role.serving(3, budget=Budget(partition=2)), "decode": Role.serving(1)})
+    other = Unit({"prefill": Role.serving(3, budget=RolloutBudget(partition=2)), "decode": Role.serving(1)})
     other.edit("b", "prefill")
     for _ in range(4):
         unit.step()

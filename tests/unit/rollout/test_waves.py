@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from covey.rollout import Budget
+from covey.rollout import RolloutBudget
 from unit.rollout.acting import Role, Unit, least
 
 
@@ -44,7 +44,9 @@ def cases(count: int) -> list[Unit]:
         for name in ("prefill", "decode", "router")[: chosen.randint(1, 3)]:
             surge = chosen.randint(0, 3)
             wanted = chosen.randint(1, 16)
-            roles[name] = Role.serving(wanted, chosen.randint(1, wanted), Budget(surge, chosen.randint(not surge, 3)))
+            roles[name] = Role.serving(
+                wanted, chosen.randint(1, wanted), RolloutBudget(surge, chosen.randint(not surge, 3))
+            )
         found.append(Unit(roles))
     return found
 

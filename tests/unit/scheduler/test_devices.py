@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from builders.members import cache, group, put, root_key
 from builders.requests import GPU, TOPOLOGY, make_node, make_shape
-from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.claims import DeviceAsk
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices
@@ -75,7 +75,7 @@ def test_what_is_shown(stage: Stage) -> None:
 
 
 def test_devices_that_claims_are_counted_by_are_never_unguarded() -> None:
-    stage, counted = Stage(), Ask("gpu.nvidia.com").resource
+    stage, counted = Stage(), DeviceAsk("gpu.nvidia.com").resource
     stage.guarded.clear()
     stage.node("a", "r1", extra={counted: 4})
     seen = stage.look()

@@ -24,7 +24,7 @@ from builders.devices import (
 )
 from builders.members import cache, drop, node, pod, put, root_key
 from covey.api import core
-from covey.placement.cluster.claims import Ask, UnsupportedClaimError, asks_of
+from covey.placement.cluster.claims import DeviceAsk, UnsupportedClaimError, asks_of
 from covey.placement.cluster.classes import MOST_OF_NAMESPACE, MOST_SELECTED
 from covey.placement.cluster.selectors import canonical_selector
 from covey.scheduler.cache import Cache
@@ -191,8 +191,8 @@ async def test_namespaces_when_selectors_are_too_many_take_turns() -> None:
     for namespace in range(4):
         for number in range(MOST_OF_NAMESPACE):
             asker = core.Pod(core.Meta(name=f"p{number}", namespace=f"t{namespace}", uid=f"{namespace}-{number}"))
-            counts.ask(asker, [Ask(DRIVER, (canonical_selector(f"{SMALL[:-4]}'{namespace}-{number}'"),))])
-    own = Ask(DRIVER, (canonical_selector(SMALL),))
+            counts.ask(asker, [DeviceAsk(DRIVER, (canonical_selector(f"{SMALL[:-4]}'{namespace}-{number}'"),))])
+    own = DeviceAsk(DRIVER, (canonical_selector(SMALL),))
     counts.ask(core.Pod(core.Meta(name="mine", namespace="t9", uid="mine")), [own])
     for _ in counts.judge():
         pass

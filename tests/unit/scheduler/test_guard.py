@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import PINNED, RELEASE, cache, group, member, node, pod, put, role_groups
-from covey.admission.native import Stored
+from covey.admission.native import StoredGroup
 from covey.api import core
 from covey.kube.clock import SYSTEM
 from covey.kube.resources import NATIVE_POD_GROUPS
@@ -94,7 +94,7 @@ def test_a_member_of_a_native_group_is_one_in_kube_scheduler_s_words_too() -> No
     made = Cache(None, native=True, clock=SYSTEM)  # type: ignore[arg-type] # nothing is watched
     spec = {"schedulingGroup": {"podGroupName": "g"}}
     pinned = pod("a", pin="n2", annotations={PINNED: "uid-a"}, spec=spec)
-    found = msgspec.convert({"metadata": {"name": "g", "namespace": "ns", "uid": "g"}}, Stored)
+    found = msgspec.convert({"metadata": {"name": "g", "namespace": "ns", "uid": "g"}}, StoredGroup)
     made._on_native_group(NATIVE_POD_GROUPS, "ADDED", found, None)
     assert names(ask(made, pinned)) == ["n2"]
     victims = {"n2": MetaVictims((MetaPod("uid-x"),))}

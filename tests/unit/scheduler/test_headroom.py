@@ -16,7 +16,7 @@ from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, dump_question
 from covey.kube.clock import SYSTEM, Clock
-from covey.scheduler.headroom import Headroom
+from covey.scheduler.headroom import HeadroomQuestions
 from covey.scheduler.queue import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
@@ -83,7 +83,7 @@ class Bench(Answering):
         queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0, clock=SYSTEM)
         reservations = Reservations(self.cache, reserve_after=300.0, clock=SYSTEM)
         context = context_of(self.cache, client, Clock(self.clock, lambda: 1_767_225_600.0))
-        self.headroom = Headroom(context, queueing, reservations, self.loop.admission)
+        self.headroom = HeadroomQuestions(context, queueing, reservations, self.loop.admission)
         self.loop.admission.on_idle(self.headroom.step)
         super().__init__(self.headroom)
 

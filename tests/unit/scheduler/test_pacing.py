@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from builders.members import GATE, START, group, member, pod, role_groups, root_key, unit
-from covey.admission.native import MemberPod, Stored
+from covey.admission.native import MemberPod, StoredGroup
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Key
 from covey.api import core
@@ -145,7 +145,7 @@ async def test_a_native_group_whose_pods_have_gone_is_not_said_to_wait() -> None
     """It stood in line for its turn while they went."""
     made = Cache(None, native=True, clock=SYSTEM)  # type: ignore[arg-type] # nothing is watched
     spec = {"schedulingPolicy": {"gang": {"minCount": 1}}}
-    found = msgspec.convert({"metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": spec}, Stored)
+    found = msgspec.convert({"metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": spec}, StoredGroup)
     made._on_native_group(NATIVE_POD_GROUPS, "ADDED", found, None)
     plain = pod("a", gates=(GATE,), spec={"schedulingGroup": {"podGroupName": "g"}})
     waiting = MemberPod(plain.metadata, plain.spec, plain.status)

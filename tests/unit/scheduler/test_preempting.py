@@ -13,7 +13,7 @@ from builders.members import GATE, cache, drop, group, member, node, pod, put, q
 from covey.api import core
 from covey.api.constants import CLAIM_EXCLUSIVE, LABEL_CLIQUE, LABEL_UNIT, RESOURCE_CHANNEL
 from covey.scheduler import claims
-from covey.scheduler.claims import Terms
+from covey.scheduler.claims import ClaimBounds
 from covey.scheduler.reservations import Limits
 from scheduler_loop import Loop, labels
 
@@ -203,7 +203,7 @@ def test_claims_of_a_minute_are_bounded() -> None:
     ]
     loop = Loop(
         cache(*(node(f"n{n}", labels=labels()) for n in range(3)), *(each for made in low + high for each in made)),
-        limits=Limits(claims=Terms(2)),
+        limits=Limits(claims=ClaimBounds(2)),
     )
     asyncio.run(loop.turn())
     made = [claim for n in range(3) if (claim := loop.claim(f"high-{n}")) is not None and claim.victims]

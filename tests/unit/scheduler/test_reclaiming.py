@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders.members import GATE, cache, drop, member, node, put, queue, root_key
 from covey.admission.tree import Key
 from covey.api import core
-from covey.scheduler.claims import Terms
+from covey.scheduler.claims import ClaimBounds
 from covey.scheduler.reservations import Limits
 from oracle import quotas
 from oracle.quotas import Taken, Tenant
@@ -105,7 +105,7 @@ RUNNING = st.lists(
 #: Queue and replicas of a minimum that waits, priority.
 WAITING = st.lists(st.tuples(st.sampled_from("abd"), st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=4)
 NOMINALS = st.fixed_dictionaries({name: st.integers(0, 5) for name in "abd"})
-LIMITS = Limits(cluster=50, namespace=50, percent=100, claims=Terms(10**6))
+LIMITS = Limits(cluster=50, namespace=50, percent=100, claims=ClaimBounds(10**6))
 
 
 class Story:

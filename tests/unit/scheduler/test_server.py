@@ -17,7 +17,7 @@ from covey.kube.clock import SYSTEM
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.guard import BindArgs, Guard
-from covey.scheduler.server import Extender
+from covey.scheduler.server import ExtenderServer
 from covey.scheduler.writer import PodWriter
 from unit.scheduler.test_binder import Api
 
@@ -56,7 +56,7 @@ def holding() -> Holding:
 @pytest.fixture
 async def client(holding: Holding) -> AsyncIterator[Client]:
     binder: Any = holding
-    extender = Extender(Guard(cache()), binder, lambda: True, most=MOST)
+    extender = ExtenderServer(Guard(cache()), binder, lambda: True, most=MOST)
     async with TestClient(TestServer(extender.application())) as made:
         yield made
 
@@ -70,7 +70,7 @@ def bind(client: Client, uid: str, name: str = "", node: str = "n1") -> asyncio.
 async def test_nothing_is_answered_from_a_cache_that_is_not_synced(path: str) -> None:
     made = cache()
     binder = Binder(made, Bindings(None, PodWriter(None, clock=SYSTEM)), clock=SYSTEM)  # type: ignore[arg-type] # nothing is sent
-    extender = Extender(Guard(made), binder, lambda: made.synced)
+    extender = ExtenderServer(Guard(made), binder, lambda: made.synced)
     async with TestClient(TestServer(extender.application())) as client:
         answer = await client.post(path, data=b"{}")
         assert answer.status == 503
@@ -82,7 +82,9 @@ async def test_a_replica_without_the_lease_guards_and_binds_ordinary_pods_and_no
     ordinary, pinned = pod("ordinary"), member("decode", 0, pin="n1")
     made = cache(node("n1"), node("n2"), *GROUPS, ordinary, pinned)
     api: Any = Api()
-    extender = Extender(Guard(made), Binder(made, Bindings(api, api), leads=lambda: False, clock=SYSTEM), lambda: True)
+    extender = ExtenderServer(
+        Guard(made), Binder(made, Bindings(api, api), leads=lambda: False, clock=SYSTEM), lambda: True
+    )
     async with TestClient(TestServer(extender.application())) as client:
         for path in CALLS[:2]:
             assert (await client.post(path, data=b'{"Pod": {"metadata": {}}, "NodeNames": null}')).status == 200

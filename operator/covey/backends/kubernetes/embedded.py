@@ -24,9 +24,9 @@ from covey.api.roles import Role
 from covey.backends.kubernetes import gates, shared
 from covey.backends.kubernetes.fixed import digest, is_other
 from covey.backends.kubernetes.flat import refused_everywhere, refused_strays
-from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Slot, Tree, compile_inference
-from covey.compile.groups import Anchor, Level, Membership, Object
+from covey.compile.groups import Anchor, CreationLevel, Membership, Object
 from covey.compile.revision import Scale
 from covey.kube.resources import Resource
 
@@ -48,9 +48,9 @@ class EmbeddedGroups:
         self._sizes = {name: role.size for name, role in revision.roles.items()}
         self._scale = Scale.of(spec)
 
-    def levels(self, _layout: Layout) -> tuple[Level, ...]:
+    def levels(self, _layout: Layout) -> tuple[CreationLevel, ...]:
         """The Workload."""
-        return (Level("workload", () if self._spec.suspend else (self._workload(),)),)
+        return (CreationLevel("workload", () if self._spec.suspend else (self._workload(),)),)
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
         """The pod names the entry and its copy, and has the gate that the operator lifts."""
@@ -93,7 +93,7 @@ class Embedded:
         """Return the Workload."""
         return (WORKLOADS,)
 
-    def probes(self) -> tuple[Probe, ...]:
+    def probes(self) -> tuple[FieldProbe, ...]:
         """Return a probe of pods' membership, which stands behind a feature gate."""
         return (_MEMBER,)
 
@@ -138,7 +138,7 @@ class Embedded:
         """Compute a digest of all fields."""
         return digest(body["spec"], frozenset())
 
-    def release(self, progress: Progress) -> Release:
+    def release(self, progress: ReleaseFacts) -> Release:
         """Release the minimum of a unit together, then its surplus."""
         return gates.release(progress)
 

@@ -26,9 +26,9 @@ from covey.api.roles import Role
 from covey.backends.kubernetes import gates, shared
 from covey.backends.kubernetes.fixed import MUTABLE, digest, is_other
 from covey.backends.kubernetes.units import Reports
-from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Slot, Tree, compile_inference, identity
-from covey.compile.groups import Anchor, Level, Membership, Object, replica_template, role_template
+from covey.compile.groups import Anchor, CreationLevel, Membership, Object, replica_template, role_template
 from covey.compile.revision import Replicas, Scale
 from covey.kube.resources import NATIVE_POD_GROUPS_1_36, Resource
 
@@ -79,11 +79,11 @@ class FlatGroups:
         self._sizes = {name: role.size for name, role in revision.roles.items()}
         self._scale = Scale.of(spec)
 
-    def levels(self, layout: Layout) -> tuple[Level, ...]:
+    def levels(self, layout: Layout) -> tuple[CreationLevel, ...]:
         """The Workload, then the groups, which may not be there before their template is (1.36)."""
         return (
-            Level("workload", () if self._spec.suspend else (self._workload(),)),
-            Level("podgroups", tuple(self._groups(layout))),
+            CreationLevel("workload", () if self._spec.suspend else (self._workload(),)),
+            CreationLevel("podgroups", tuple(self._groups(layout))),
         )
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
@@ -200,7 +200,7 @@ class Flat:
         """Return the Workload, and the groups."""
         return self._version.workloads, self._version.pod_groups
 
-    def probes(self) -> tuple[Probe, ...]:
+    def probes(self) -> tuple[FieldProbe, ...]:
         """Return probes of feature gates: for pods' membership, groups' topology, and in 1.36 groups' priority."""
         return (shared.MEMBER, self._topology, *((self._preemption,) if self._version.is_first else ()))
 
@@ -276,14 +276,14 @@ class Flat:
         """Compute a digest of all fields but, from 1.37 on, ``minCount``."""
         return digest(body["spec"], self._mutable)
 
-    def release(self, progress: Progress) -> Release:
+    def release(self, progress: ReleaseFacts) -> Release:
         """Release the minimum of a unit together, then its surplus."""
         return gates.release(progress, atomic=self._version.atomic)
 
-    def _probe(self, what: str, body: Mapping[str, Any], path: tuple[str | int, ...]) -> Probe:
+    def _probe(self, what: str, body: Mapping[str, Any], path: tuple[str | int, ...]) -> FieldProbe:
         spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, **body}
         group = shared.object_of(self._version.pod_groups, {"name": "covey-probe"}, spec)
-        return Probe(f"kubernetes-{self._release}-{what}", self._version.pod_groups, group, path)
+        return FieldProbe(f"kubernetes-{self._release}-{what}", self._version.pod_groups, group, path)
 
 
 def refused_strays(spec: DisaggregatedInferenceSpec) -> Iterator[str]:

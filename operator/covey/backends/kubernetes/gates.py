@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.backends.seam import Progress, Release, ReplicaProgress
+from covey.backends.seam import Release, ReleaseFacts, ReplicaProgress
 from covey.compile import Slot
 
 #: What a pod is born with.
@@ -33,7 +33,7 @@ _UNSEEN: Final = "the operator has not seen all nodes and pods of the cluster ye
 _STEP: Final = 32
 
 
-def release(progress: Progress, *, atomic: bool = False) -> Release:
+def release(progress: ReleaseFacts, *, atomic: bool = False) -> Release:
     """Return the pods to let go now, and why the minimum of other units has to wait.
 
     Args:
@@ -65,7 +65,7 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
     return Release(slots, waits, confined=_domain_labels(progress, slots), withheld=frozenset(withheld))
 
 
-def _domain_labels(progress: Progress, slots: Sequence[Slot]) -> Mapping[Slot, Mapping[str, str]]:
+def _domain_labels(progress: ReleaseFacts, slots: Sequence[Slot]) -> Mapping[Slot, Mapping[str, str]]:
     """Return the node labels of the domains in which the whole was found to fit, by place.
 
     kube-scheduler needs them, as it goes from replica to replica and never back.
@@ -82,7 +82,7 @@ def _largest(replica: ReplicaProgress) -> int:
     return -len(replica.slots)
 
 
-def _wait(progress: Progress, minimum: Sequence[ReplicaProgress]) -> core.Condition | None:
+def _wait(progress: ReleaseFacts, minimum: Sequence[ReplicaProgress]) -> core.Condition | None:
     """Return why the minimum of a unit is kept; None when it may go."""
     missing = sum(not replica.is_complete for replica in minimum)
     if missing:
@@ -102,7 +102,7 @@ def _waiting_condition(reason: str, message: str) -> core.Condition:
     return core.Condition(names.ADMITTED, "False", reason, message)
 
 
-def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterator[ReplicaProgress]:
+def _surplus(progress: ReleaseFacts, replicas: Sequence[ReplicaProgress]) -> Iterator[ReplicaProgress]:
     """Return the surplus that finds room, the emptiest role first; a replica that finds none ends its role's turn."""
     waiting: dict[str, list[ReplicaProgress]] = {}
     share: dict[str, list[bool]] = {}
@@ -123,7 +123,7 @@ def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterato
                 waiting[role] = rest
 
 
-def _anchor(progress: Progress, replicas: Sequence[ReplicaProgress]) -> tuple[ReplicaProgress, ...]:
+def _anchor(progress: ReleaseFacts, replicas: Sequence[ReplicaProgress]) -> tuple[ReplicaProgress, ...]:
     """Return a bound replica that says in which domain its unit lies, where it has to lie in one."""
     spec = progress.inference.spec
     if spec.topology.required is None:

@@ -21,7 +21,7 @@ from covey.backends.kubernetes.release import release
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
 from covey.backends.kubernetes.tree import GroupTree
 from covey.backends.kubernetes.units import UnitTree
-from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.kube.resources import Resource
 
@@ -97,7 +97,7 @@ class Hierarchical:
         """Return the Workload, and its groups from the root down."""
         return WORKLOADS, COMPOSITE_POD_GROUPS, POD_GROUPS
 
-    def probes(self) -> tuple[Probe, ...]:
+    def probes(self) -> tuple[FieldProbe, ...]:
         """Return probes of the fields that an API server without their feature gate drops without a word."""
         metadata = {"name": "covey-probe"}
         spec = {
@@ -110,8 +110,8 @@ class Hierarchical:
         membership = {"schedulingGroup": {"podGroupName": "covey-probe"}}
         return (
             shared.pod_probe(_MEMBER, membership, ("spec", "schedulingGroup", "podGroupName")),
-            Probe(_TOPOLOGY, POD_GROUPS, group, ("spec", "schedulingConstraints", "topology", 0, "key")),
-            Probe(_PARENT, POD_GROUPS, group, ("spec", "parentCompositePodGroupName")),
+            FieldProbe(_TOPOLOGY, POD_GROUPS, group, ("spec", "schedulingConstraints", "topology", 0, "key")),
+            FieldProbe(_PARENT, POD_GROUPS, group, ("spec", "parentCompositePodGroupName")),
         )
 
     def absent(self, cluster: Cluster) -> str | None:
@@ -184,6 +184,6 @@ class Hierarchical:
         """Compute a digest of all fields but ``minCount``."""
         return digest(body["spec"])
 
-    def release(self, progress: Progress) -> Release:
+    def release(self, progress: ReleaseFacts) -> Release:
         """Release surplus after the minimum."""
         return release(progress)

@@ -16,7 +16,7 @@ from covey.api import core
 from covey.api.core import seconds
 from covey.backends.kubernetes.shared import POD_GROUPS
 from covey.backends.kubernetes.units import scheduled_condition
-from covey.backends.seam import Identity, Owned, Progress, Release, ReplicaProgress
+from covey.backends.seam import Identity, Owned, Release, ReleaseFacts, ReplicaProgress
 from covey.compile.identity import Slot, group_name
 
 #: Seconds without any word of kube-scheduler, with all pods of the minimum there.
@@ -33,7 +33,7 @@ _GATES: Final = "GenericWorkload, TopologyAwareWorkloadScheduling and CompositeP
 
 
 @dataclass(frozen=True, slots=True)
-class _Replica:
+class _GroupedReplica:
     """A replica with its PodGroup; single pods outside the gang have none."""
 
     progress: ReplicaProgress
@@ -48,7 +48,7 @@ class _Replica:
         return self.progress.is_bound and self.said is not None and self.said.status == "True"
 
 
-def release(progress: Progress) -> Release:
+def release(progress: ReleaseFacts) -> Release:
     """Decide which surplus is not created yet, and report what is wrong with a unit whose minimum does not come."""
     withheld: set[Slot] = set()
     waits: dict[int, core.Condition] = {}
@@ -56,7 +56,7 @@ def release(progress: Progress) -> Release:
     later: list[float] = []
     now = progress.now
     units = {
-        number: tuple(_Replica(replica, _group_of(progress, replica)) for replica in replicas)
+        number: tuple(_GroupedReplica(replica, _group_of(progress, replica)) for replica in replicas)
         for number, replicas in progress.units.items()
     }
     minimums = {
@@ -83,7 +83,7 @@ def release(progress: Progress) -> Release:
     return Release(withheld=frozenset(withheld), waits=waits, faults=faults, again=min(later, default=None))
 
 
-def _is_undecided(minimum: Sequence[_Replica], now: float) -> bool:
+def _is_undecided(minimum: Sequence[_GroupedReplica], now: float) -> bool:
     """Tell whether kube-scheduler has neither placed nor refused all of a minimum, and may be about to."""
     if all(replica.is_placed for replica in minimum) or any(
         replica.said and replica.said.status == "False" for replica in minimum
@@ -92,7 +92,7 @@ def _is_undecided(minimum: Sequence[_Replica], now: float) -> bool:
     return not any(isinstance(check(minimum, now), core.Condition) for check in (_check_gangs_ignored, _silent))
 
 
-def _group_of(progress: Progress, replica: ReplicaProgress) -> Owned | None:
+def _group_of(progress: ReleaseFacts, replica: ReplicaProgress) -> Owned | None:
     return progress.objects.get(group_identity(progress.inference.metadata.name, replica))
 
 
@@ -103,7 +103,7 @@ def group_identity(inference: str, replica: ReplicaProgress) -> Identity:
     return POD_GROUPS.type, group_name(inference, slot.unit, slot.role, number)
 
 
-def _stuck(unit: Sequence[_Replica], now: float) -> core.Condition | float | None:
+def _stuck(unit: Sequence[_GroupedReplica], now: float) -> core.Condition | float | None:
     """Report a group that was deleted and that nothing keeps, but that does not go."""
     kept = {name for replica in unit if replica.progress.pods and (name := _name(replica.group))}
     for replica in unit:
@@ -125,7 +125,7 @@ def _name(group: Owned | None) -> str:
     return group.metadata.name if group is not None else ""
 
 
-def _check_gangs_ignored(minimum: Sequence[_Replica], now: float) -> core.Condition | float | None:
+def _check_gangs_ignored(minimum: Sequence[_GroupedReplica], now: float) -> core.Condition | float | None:
     """Report pods of the gang that were bound without their groups having been placed."""
     since = [
         at
@@ -153,7 +153,7 @@ def _bound_at(pod: core.Pod) -> float | None:
     return seconds(condition.last_transition_time)
 
 
-def _silent(minimum: Sequence[_Replica], now: float) -> core.Condition | float | None:
+def _silent(minimum: Sequence[_GroupedReplica], now: float) -> core.Condition | float | None:
     """Report a minimum all of whose pods are there, while kube-scheduler has said nothing of any of its groups."""
     if (
         not minimum
@@ -176,7 +176,7 @@ def _silent(minimum: Sequence[_Replica], now: float) -> core.Condition | float |
     )
 
 
-def _refusal_of_successors(minimum: Sequence[_Replica]) -> core.Condition | None:
+def _refusal_of_successors(minimum: Sequence[_GroupedReplica]) -> core.Condition | None:
     """Report a group that was placed once and has lost pods, with what kube-scheduler says against their successors."""
     for replica in minimum:
         if replica.said is None or replica.said.status != "True":

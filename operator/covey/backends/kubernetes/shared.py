@@ -12,7 +12,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, DisruptionMode, Proximity
 from covey.api.roles import Role
 from covey.backends.extender import refused_starts, refused_vectors
-from covey.backends.seam import Cluster, Probe
+from covey.backends.seam import Cluster, FieldProbe
 from covey.compile import Levels, Owner
 from covey.compile.groups import Object
 from covey.kube import resources
@@ -31,7 +31,7 @@ def missing_kinds(cluster: Cluster, kinds: Sequence[Resource], release: str) -> 
     )
 
 
-def missing_field(cluster: Cluster, probe: Probe, field: str, gate: str) -> str | None:
+def missing_field(cluster: Cluster, probe: FieldProbe, field: str, gate: str) -> str | None:
     """Return a sentence about a field that would be lost, or could not be tried; None when it is kept."""
     if probe.name in cluster.kept:
         return None
@@ -171,7 +171,7 @@ def refused_single_pods(role: Role, spec: DisaggregatedInferenceSpec, levels: Le
         )
 
 
-def pod_probe(name: str, membership: Mapping[str, Any], path: tuple[str | int, ...]) -> Probe:
+def pod_probe(name: str, membership: Mapping[str, Any], path: tuple[str | int, ...]) -> FieldProbe:
     """A pod that any namespace admits, with what ties a pod to its group: kept only where a feature gate is on."""
     quantities = {"cpu": "1m", "memory": "1Mi"}
     container = {
@@ -187,7 +187,9 @@ def pod_probe(name: str, membership: Mapping[str, Any], path: tuple[str | int, .
         **membership,
     }
     metadata = {"name": "covey-probe"}
-    return Probe(name, resources.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, path)
+    return FieldProbe(
+        name, resources.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, path
+    )
 
 
 #: That a pod may name its group, from Kubernetes 1.36 on.

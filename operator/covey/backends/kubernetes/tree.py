@@ -25,7 +25,15 @@ from covey.api.roles import Role
 from covey.backends.kubernetes import shared
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Scale, Slot, identity
-from covey.compile.groups import UNIT_TEMPLATE, Anchor, Level, Membership, Object, replica_template, role_template
+from covey.compile.groups import (
+    UNIT_TEMPLATE,
+    Anchor,
+    CreationLevel,
+    Membership,
+    Object,
+    replica_template,
+    role_template,
+)
 from covey.compile.revision import Replicas
 
 _ALL: Final[Mapping[str, Any]] = {"all": {}}
@@ -52,13 +60,13 @@ class GroupTree:
         self._scale = Scale.of(spec)
         self._mode = shared.disruption_of(spec)
 
-    def levels(self, layout: Layout) -> tuple[Level, ...]:
+    def levels(self, layout: Layout) -> tuple[CreationLevel, ...]:
         """The Workload, then the groups from the root down."""
         return (
-            Level("workload", () if self._spec.suspend else (self.workload(),)),
-            Level("units", tuple(self._roots(layout))),
-            Level("roles", tuple(self._composites(layout))),
-            Level("podgroups", tuple(self._pod_groups(layout))),
+            CreationLevel("workload", () if self._spec.suspend else (self.workload(),)),
+            CreationLevel("units", tuple(self._roots(layout))),
+            CreationLevel("roles", tuple(self._composites(layout))),
+            CreationLevel("podgroups", tuple(self._pod_groups(layout))),
         )
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:

@@ -20,7 +20,7 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.api.roles import Role
 from covey.backends.extender import refused_starts, refused_vectors
 from covey.backends.hypernodes import NOWHERE, HyperNodes, find_inverted_levels
-from covey.backends.seam import Cluster, Identity, Owned, OwnedStatus, Probe, Progress, Release, UnitReport
+from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, OwnedStatus, Release, ReleaseFacts, UnitReport
 from covey.backends.volcano.groups import ANNOTATION_GROUP, TYPE, UnitCompiler, requests_of
 from covey.backends.volcano.release import MET, release
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
@@ -124,7 +124,7 @@ class Volcano:
         """Return PodGroups of Volcano."""
         return (VOLCANO_POD_GROUPS,)
 
-    def probes(self) -> tuple[Probe, ...]:
+    def probes(self) -> tuple[FieldProbe, ...]:
         """Return probes of the subgroups, which a CustomResourceDefinition from before 1.14 drops."""
         body = {
             "apiVersion": VOLCANO_POD_GROUPS.api_version,
@@ -133,7 +133,7 @@ class Volcano:
             "spec": {"minMember": 1, "subGroupPolicy": [_POLICY]},
         }
         return tuple(
-            Probe(name, VOLCANO_POD_GROUPS, body, ("spec", "subGroupPolicy", 0, name.removeprefix("volcano: ")))
+            FieldProbe(name, VOLCANO_POD_GROUPS, body, ("spec", "subGroupPolicy", 0, name.removeprefix("volcano: ")))
             for name in _SUBGROUPS
         )
 
@@ -202,6 +202,6 @@ class Volcano:
         """Return an empty digest: there are no fixed fields."""
         return ""
 
-    def release(self, progress: Progress) -> Release:
+    def release(self, progress: ReleaseFacts) -> Release:
         """Release the minimum as one, then what is beyond it."""
         return release(progress)

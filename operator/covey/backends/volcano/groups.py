@@ -26,7 +26,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.compile import Layout, Membership, Owner, Revision, RoleRevision, Scale, Slot
-from covey.compile.groups import Anchor, Level, Object
+from covey.compile.groups import Anchor, CreationLevel, Object
 from covey.compile.identity import group_labels, group_name
 from covey.compile.revision import Replicas, Template
 from covey.kube.resources import VOLCANO_POD_GROUPS
@@ -110,9 +110,11 @@ class UnitCompiler:
         self._constraint = constraint
         self._scale = Scale.of(spec)
 
-    def levels(self, layout: Layout) -> tuple[Level, ...]:
+    def levels(self, layout: Layout) -> tuple[CreationLevel, ...]:
         """The PodGroups, and nothing else."""
-        return (Level("podgroups", tuple(self._pod_group(unit, roles) for unit, roles in layout.units.items())),)
+        return (
+            CreationLevel("podgroups", tuple(self._pod_group(unit, roles) for unit, roles in layout.units.items())),
+        )
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
         """An annotation names the PodGroup; the gate keeps the pod until the operator lets it go."""

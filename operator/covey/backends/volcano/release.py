@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from covey.api import constants as names
 from covey.api import core
-from covey.backends.seam import Owned, Progress, Release, ReplicaProgress
+from covey.backends.seam import Owned, Release, ReleaseFacts, ReplicaProgress
 from covey.backends.volcano.groups import TYPE
 from covey.compile import Slot
 from covey.compile.identity import group_name
@@ -30,7 +30,7 @@ from covey.compile.identity import group_name
 MET = frozenset({"Running", "Completed"})
 
 
-def release(progress: Progress) -> Release:
+def release(progress: ReleaseFacts) -> Release:
     """The places whose pods go now, and what units wait for."""
     name = progress.inference.metadata.name
     roots = {unit: progress.objects.get((TYPE, group_name(name, unit))) for unit in progress.units}

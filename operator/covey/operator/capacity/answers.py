@@ -26,10 +26,10 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import read_json
 from covey.backends import Owned
-from covey.operator.model.capacity import Capacity, Provider
+from covey.operator.model.capacity import AutoscalerSettings, Provider
 
 
-class Answer(StrEnum):
+class CapacityAnswer(StrEnum):
     """Answers, in the order in which they are reported: the reasons of ``CapacityAsked``."""
 
     MISSING = names.REASON_PROVIDER_MISSING
@@ -44,16 +44,19 @@ class Answer(StrEnum):
 
 
 #: With any of these no part of a unit is asked for any longer: the others would stand empty.
-REFUSED: Final = frozenset({Answer.FAILED, Answer.NO_CAPACITY})
+REFUSED: Final = frozenset({CapacityAnswer.FAILED, CapacityAnswer.NO_CAPACITY})
 #: Answers of requests whose nodes may still come, and for each provider those by which some are on their way.
-OPEN: Final = frozenset({Answer.ASKED, Answer.COMING, Answer.DISAGREED})
-COMING: Final[Mapping[Provider, frozenset[Answer]]] = {
-    Provider.PROVISIONING_REQUEST: frozenset({Answer.COMING}),
+OPEN: Final = frozenset({CapacityAnswer.ASKED, CapacityAnswer.COMING, CapacityAnswer.DISAGREED})
+COMING: Final[Mapping[Provider, frozenset[CapacityAnswer]]] = {
+    Provider.PROVISIONING_REQUEST: frozenset({CapacityAnswer.COMING}),
     # Karpenter counts nodes that it is making as if they were there.
-    Provider.CAPACITY_BUFFER: frozenset({Answer.COMING, Answer.DISAGREED}),
+    Provider.CAPACITY_BUFFER: frozenset({CapacityAnswer.COMING, CapacityAnswer.DISAGREED}),
 }
 #: How a request ends whose answer was believed for long enough.
-_ENDS: Final[Mapping[Answer, Answer]] = {Answer.COMING: Answer.NOTHING_CAME, Answer.DISAGREED: Answer.DISAGREED}
+_ENDS: Final[Mapping[CapacityAnswer, CapacityAnswer]] = {
+    CapacityAnswer.COMING: CapacityAnswer.NOTHING_CAME,
+    CapacityAnswer.DISAGREED: CapacityAnswer.DISAGREED,
+}
 #: Of ``Provisioned`` False: an error of the cluster-autoscaler itself, which looks again in its next loop.
 _PASSING: Final = "FailedToCheckCapacity"
 #: Seconds of back-off that a mark may name: more than anybody can have set.
@@ -64,17 +67,17 @@ _MOST: Final = 1e6
 class Reply:
     """An answer, and since when it is believed, in seconds since the epoch: since it was given, or the last node came."""
 
-    answer: Answer
+    answer: CapacityAnswer
     since: float
 
-    def find_end(self, capacity: Capacity, now: float) -> Answer | None:
+    def find_end(self, capacity: AutoscalerSettings, now: float) -> CapacityAnswer | None:
         """Return how the request ends now; None where it goes on."""
-        if self.answer in {Answer.FAILED, Answer.NOTHING_CAME}:
+        if self.answer in {CapacityAnswer.FAILED, CapacityAnswer.NOTHING_CAME}:
             return self.answer
         return _ENDS.get(self.answer) if now >= self.since + capacity.wait else None
 
 
-def read_reply(request: Owned, came: float | None, capacity: Capacity, now: float) -> Reply:
+def read_reply(request: Owned, came: float | None, capacity: AutoscalerSettings, now: float) -> Reply:
     """Read the answer to a request that is stored.
 
     Args:
@@ -89,28 +92,30 @@ def read_reply(request: Owned, came: float | None, capacity: Capacity, now: floa
     begun = core.seconds(request.metadata.creation_timestamp) or now
     answered = core.seconds(condition.last_transition_time) if condition is not None else None
     since = max(answered or begun, came or 0.0)
-    return Reply(Answer.SILENT if condition is None and now >= since + capacity.wait else answer, since)
+    return Reply(CapacityAnswer.SILENT if condition is None and now >= since + capacity.wait else answer, since)
 
 
-def _read_provisioning(conditions: Mapping[str, core.Condition]) -> tuple[Answer, core.Condition | None]:
-    for kind, answer in (("Failed", Answer.FAILED), ("CapacityRevoked", Answer.NOTHING_CAME)):
+def _read_provisioning(conditions: Mapping[str, core.Condition]) -> tuple[CapacityAnswer, core.Condition | None]:
+    for kind, answer in (("Failed", CapacityAnswer.FAILED), ("CapacityRevoked", CapacityAnswer.NOTHING_CAME)):
         if kind in conditions and conditions[kind].status == "True":
             return answer, conditions[kind]
     condition = conditions.get("Provisioned")
     if condition is None or condition.status == "Unknown":
-        return Answer.ASKED, None
+        return CapacityAnswer.ASKED, None
     if condition.status == "False":
-        return (Answer.ASKED, None) if condition.reason == _PASSING else (Answer.NO_CAPACITY, condition)
-    return (Answer.DISAGREED if condition.reason == "CapacityIsFound" else Answer.COMING), condition
+        return (CapacityAnswer.ASKED, None) if condition.reason == _PASSING else (CapacityAnswer.NO_CAPACITY, condition)
+    return (CapacityAnswer.DISAGREED if condition.reason == "CapacityIsFound" else CapacityAnswer.COMING), condition
 
 
-def _read_buffer(conditions: Mapping[str, core.Condition]) -> tuple[Answer, core.Condition | None]:
+def _read_buffer(conditions: Mapping[str, core.Condition]) -> tuple[CapacityAnswer, core.Condition | None]:
     ready, condition = conditions.get("ReadyForProvisioning"), conditions.get("Provisioning")
     if ready is not None and ready.status == "False":
-        return Answer.NO_CAPACITY, ready
+        return CapacityAnswer.NO_CAPACITY, ready
     if condition is None or condition.reason not in {"FitsExistingCapacity", "RequiresNewCapacity"}:
-        return Answer.ASKED, None
-    return (Answer.DISAGREED if condition.reason == "FitsExistingCapacity" else Answer.COMING), condition
+        return CapacityAnswer.ASKED, None
+    return (
+        CapacityAnswer.DISAGREED if condition.reason == "FitsExistingCapacity" else CapacityAnswer.COMING
+    ), condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ class RequestEnd:
     on it may be, in seconds since the epoch; None where nodes came and did not help: the next ones would not, either.
     """
 
-    answer: Answer
+    answer: CapacityAnswer
     request: str = ""
     backoff: float = 0.0
     again: float | None = None
@@ -155,5 +160,5 @@ def read_ended(text: str | None) -> RequestEnd | None:
     return RequestEnd(_read_answer(text))
 
 
-def _read_answer(reason: str) -> Answer:
-    return Answer(reason) if reason in Answer.__members__.values() else Answer.NOTHING_CAME
+def _read_answer(reason: str) -> CapacityAnswer:
+    return CapacityAnswer(reason) if reason in CapacityAnswer.__members__.values() else CapacityAnswer.NOTHING_CAME

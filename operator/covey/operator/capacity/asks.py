@@ -42,11 +42,11 @@ from covey.compile.groups import Levels
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
 from covey.model import podstate
-from covey.operator.capacity.answers import COMING, OPEN, REFUSED, Answer
-from covey.operator.capacity.parts import Part, Waiting, find_choices, find_surplus
+from covey.operator.capacity.answers import COMING, OPEN, REFUSED, CapacityAnswer
+from covey.operator.capacity.parts import PodSet, WaitingUnit, find_choices, find_surplus
 from covey.operator.capacity.requests import NodeRequest, read_requests
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
-from covey.operator.model.capacity import ASK_KINDS, Capacity, Provider
+from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, Provider
 from covey.operator.model.claimed import read_claim
 from covey.operator.model.observed import Observed
 from covey.operator.objects import add_digest
@@ -86,7 +86,7 @@ class _Demand:
     unit: int
     root: str
     fate: _Fate
-    choices: Iterable[tuple[Part, ...]] | None = None
+    choices: Iterable[tuple[PodSet, ...]] | None = None
     again: float | None = None
 
 
@@ -96,7 +96,7 @@ class _Ask:
 
     unit: int
     request: NodeRequest
-    part: Part | None = None
+    part: PodSet | None = None
 
     @property
     def domain(self) -> str:
@@ -181,12 +181,12 @@ def find_asks(
     )
 
 
-def _find_obstacle(spec: DisaggregatedInferenceSpec, levels: Levels, capacity: Capacity) -> Remark | None:
+def _find_obstacle(spec: DisaggregatedInferenceSpec, levels: Levels, capacity: AutoscalerSettings) -> Remark | None:
     """Find why nobody can be asked."""
     if not capacity.is_served:
         kind = capacity.kind
         missing = f"the cluster does not know {kind.kind} ({kind.api_version}): nobody is asked for nodes"
-        return Remark(names.CAPACITY_ASKED, Answer.MISSING, missing, holds=False)
+        return Remark(names.CAPACITY_ASKED, CapacityAnswer.MISSING, missing, holds=False)
     required = (spec.topology.required, *(role.topology.required for role in spec.roles))
     unknown = next((level for level in required if level and level not in levels), None)
     if unknown is None:
@@ -194,24 +194,24 @@ def _find_obstacle(spec: DisaggregatedInferenceSpec, levels: Levels, capacity: C
     why = (
         f"nobody knows the node labels of level {unknown}: create a ClusterTopology, or name a preset in spec.topology"
     )
-    return Remark(names.CAPACITY_ASKED, Answer.UNKNOWN_LEVEL, why, holds=False)
+    return Remark(names.CAPACITY_ASKED, CapacityAnswer.UNKNOWN_LEVEL, why, holds=False)
 
 
 def _find_demands(
     inference: DisaggregatedInference,
     levels: Levels,
-    capacity: Capacity,
+    capacity: AutoscalerSettings,
     rolling: Rolling,
     observed: Observed,
     requests: Mapping[str, NodeRequest],
 ) -> Iterator[_Demand]:
-    spec, scale, admitted = inference.spec, rolling.layout.scale or Scale.of(inference.spec), list[Waiting]()
+    spec, scale, admitted = inference.spec, rolling.layout.scale or Scale.of(inference.spec), list[WaitingUnit]()
     numbers = [unit for unit in rolling.layout.units if unit != rolling.arriving]
     for unit in numbers:
         root = observed.objects.get((COMPOSITE_POD_GROUPS.type, group_name(inference.metadata.name, unit)))
         if root is None:
             continue
-        waiting = Waiting(unit, root.metadata.uid, rolling.layout.units[unit], scale.unit(unit))
+        waiting = WaitingUnit(unit, root.metadata.uid, rolling.layout.units[unit], scale.unit(unit))
         decision = core.condition(root.status.conditions, names.ADMITTED)
         if decision is not None and decision.status == "True" and read_claim(root) is None:
             admitted.append(waiting)
@@ -229,7 +229,7 @@ def _find_demands(
     is_turn = len(admitted) == len(numbers) and rolling.progress is None
     for waiting in admitted:
         stored = [request for request in requests.values() if request.root == waiting.root]
-        surplus: tuple[Part, ...] = ()
+        surplus: tuple[PodSet, ...] = ()
         # Who has a queue may wait for its quota.
         if asks := capacity.surplus and not spec.queue and (is_turn or stored):
             surplus = find_surplus(waiting, spec, levels, observed, observed.now - capacity.after)
@@ -245,14 +245,14 @@ def _find_demands(
         )
 
 
-def _join(part: Part, stored: Iterable[NodeRequest], inference: str, capacity: Capacity) -> Part:
+def _join(part: PodSet, stored: Iterable[NodeRequest], inference: str, capacity: AutoscalerSettings) -> PodSet:
     """Count the pods to which the nodes of an open request have come with those that wait for the rest of its nodes.
 
     Replicas beyond the minimum get their places one by one. A request anew for the others would bring theirs twice.
     """
     for request in stored:
         # Anybody may have written it.
-        match request.owned.spec if request.owned is not None and request.answer is Answer.COMING else None:
+        match request.owned.spec if request.owned is not None and request.answer is CapacityAnswer.COMING else None:
             case {"podSets": [{"count": int(count)}, *_]} if count > part.count:
                 whole = replace(part, count=count)
                 if whole.name(inference, capacity.asked_in) == request.name:
@@ -261,7 +261,7 @@ def _join(part: Part, stored: Iterable[NodeRequest], inference: str, capacity: C
 
 
 def _choose(
-    demand: _Demand, requests: Mapping[str, NodeRequest], inference: str, capacity: Capacity, now: float
+    demand: _Demand, requests: Mapping[str, NodeRequest], inference: str, capacity: AutoscalerSettings, now: float
 ) -> _Asked:
     """Choose what is asked for: the first choice that is not over; one that is due waits for another one that stands."""
     stored = {name: request for name, request in requests.items() if request.root == demand.root}
@@ -312,7 +312,7 @@ def _find_fates(unit: _Asked, now: float) -> Iterator[tuple[str, _Fate]]:
 
 
 def _step(
-    request: NodeRequest, fate: _Fate | None, capacity: Capacity, now: float
+    request: NodeRequest, fate: _Fate | None, capacity: AutoscalerSettings, now: float
 ) -> Iterator[Annotate | DeleteObject]:
     """Find what is to be written of one request that is stored."""
     template, ended, unwanted = request.template, request.ending, None
@@ -348,7 +348,7 @@ def _delete(kind: str, owned: Owned | None) -> Iterator[DeleteObject]:
         yield DeleteObject(kind, owned.metadata.name, owned.metadata.uid)
 
 
-def _find_foreign(capacity: Capacity, observed: Observed) -> Iterator[DeleteObject]:
+def _find_foreign(capacity: AutoscalerSettings, observed: Observed) -> Iterator[DeleteObject]:
     """Find what another provider was asked."""
     types = {kind.type for kind in ASK_KINDS} - {kind.type for kind in capacity.kinds}
     for (kind, _), owned in observed.objects.items():
@@ -356,7 +356,7 @@ def _find_foreign(capacity: Capacity, observed: Observed) -> Iterator[DeleteObje
             yield from _delete(kind, owned)
 
 
-def _find_missing(unit: _Asked, now: float) -> Iterator[tuple[Part, NodeRequest]]:
+def _find_missing(unit: _Asked, now: float) -> Iterator[tuple[PodSet, NodeRequest]]:
     """Find what is to be made: all parts of a unit come together, and one choice at a time."""
     lacks = any(ask.request.is_refused or ask.request.rests(now) for ask in unit.asks)
     is_turn = not lacks and all(ask.request.owned is None for ask in unit.others)
@@ -367,7 +367,7 @@ def _find_missing(unit: _Asked, now: float) -> Iterator[tuple[Part, NodeRequest]
 
 
 def _bodies(
-    missing: Sequence[tuple[Part, NodeRequest]], owner: Owner, capacity: Capacity
+    missing: Sequence[tuple[PodSet, NodeRequest]], owner: Owner, capacity: AutoscalerSettings
 ) -> Iterator[tuple[Object, ...]]:
     """Yield what is missing: PodTemplates, and the requests that refer to those that are stored.
 
@@ -389,7 +389,7 @@ def _bodies(
     )
 
 
-def _spec(name: str, count: int, capacity: Capacity) -> Object:
+def _spec(name: str, count: int, capacity: AutoscalerSettings) -> Object:
     template = {"podTemplateRef": {"name": name}}
     if capacity.provider is Provider.CAPACITY_BUFFER:
         return {**template, "replicas": count}
@@ -405,7 +405,7 @@ def _note_roots(notes: Mapping[str, str | None], roots: Iterable[Owned]) -> Iter
             yield Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
 
 
-def _describe_open(unit: _Asked, root: Owned | None, capacity: Capacity) -> str | None:
+def _describe_open(unit: _Asked, root: Owned | None, capacity: AutoscalerSettings) -> str | None:
     """Describe the nodes that are on their way to a minimum, where all its requests are open.
 
     Of a domain that is asked for by name nobody has to say that they are: no other node has its labels.
@@ -432,7 +432,7 @@ def _describe(units: Sequence[_Asked], kind: Resource, claims: Mapping[str, core
     )
     if asks is None:
         return
-    order = list(Answer)
+    order = list(CapacityAnswer)
     asks.sort(key=lambda ask: order.index(ask.request.answer))
     message = "; ".join(ask.describe(kind) for ask in asks[:_NAMED])
     message += f" and {len(asks) - _NAMED} more" if len(asks) > _NAMED else ""

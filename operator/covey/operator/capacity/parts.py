@@ -35,7 +35,7 @@ _CONTAINER: Final = {"name": "ask", "image": "registry.k8s.io/pause:3.10"}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PodSet:
     """Pods of one node shape.
 
     ``root`` is the UID of their unit's root: the parts of one root come together, or none of them helps. ``roles`` are
@@ -68,7 +68,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingUnit:
     """One unit: its replicas by role, how many of them there must be, and the UID of its root."""
 
     unit: int
@@ -91,8 +91,8 @@ class _Group:
 
 
 def find_minimum(
-    waiting: Waiting, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed
-) -> tuple[Part, ...] | None:
+    waiting: WaitingUnit, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed
+) -> tuple[PodSet, ...] | None:
     """Find the parts of a minimum: each pod of it without a place is in one of them, once.
 
     Args:
@@ -111,8 +111,8 @@ def find_minimum(
 
 
 def find_choices(
-    waiting: Waiting, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed
-) -> Iterable[tuple[Part, ...]] | None:
+    waiting: WaitingUnit, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed
+) -> Iterable[tuple[PodSet, ...]] | None:
     """Find the ways to ask for a minimum, best first: in each domain that may come, then wherever it may lie.
 
     Args, and None: as for ``find_minimum``. They are made one by one: there may be a thousand domains.
@@ -138,17 +138,17 @@ def find_choices(
     return chain(named, (anywhere,))
 
 
-def _choose_minimum(waiting: Waiting, observed: Observed) -> dict[str, list[int]]:
+def _choose_minimum(waiting: WaitingUnit, observed: Observed) -> dict[str, list[int]]:
     return {
         name: _rank(waiting, name, observed)[: count.minimum] for name, count in waiting.counts.items() if count.minimum
     }
 
 
 def find_surplus(
-    waiting: Waiting, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed, before: float
-) -> tuple[Part, ...]:
+    waiting: WaitingUnit, spec: DisaggregatedInferenceSpec, levels: Levels, observed: Observed, before: float
+) -> tuple[PodSet, ...]:
     """Find the parts of replicas beyond the minimum that are whole and have had no place since ``before``."""
-    parts: list[Part] = []
+    parts: list[PodSet] = []
     for name, count in waiting.counts.items():
         chosen = [
             replica
@@ -159,7 +159,7 @@ def find_surplus(
     return tuple(parts)
 
 
-def _rank(waiting: Waiting, role: str, observed: Observed) -> list[int]:
+def _rank(waiting: WaitingUnit, role: str, observed: Observed) -> list[int]:
     """Replicas in the order in which they count as the minimum: those that have places, then by number."""
 
     def lacks(replica: int) -> bool:
@@ -169,7 +169,7 @@ def _rank(waiting: Waiting, role: str, observed: Observed) -> list[int]:
     return sorted(waiting.replicas.get(role, ()), key=lambda replica: (lacks(replica), replica))
 
 
-def _slots(waiting: Waiting, role: str, replica: int) -> list[Slot]:
+def _slots(waiting: WaitingUnit, role: str, replica: int) -> list[Slot]:
     size = waiting.replicas[role][replica].size
     return [Slot(waiting.unit, role, replica, index) for index in range(size)]
 
@@ -185,7 +185,7 @@ def _waits_since(before: float, observed: Observed) -> Any:
 
 
 def _find_parts(
-    waiting: Waiting,
+    waiting: WaitingUnit,
     chosen: Mapping[str, Sequence[int]],
     spec: DisaggregatedInferenceSpec,
     levels: Levels,
@@ -193,7 +193,7 @@ def _find_parts(
     *,
     surplus: bool = False,
     domain: ElasticDomain | None = None,
-) -> tuple[Part, ...] | None:
+) -> tuple[PodSet, ...] | None:
     roles = {role.name: role for role in spec.roles}
     # Found once for all replicas: a unit may have ten thousand pods.
     follows = {role.name for role in spec.roles if role.topology.follow_unit}
@@ -220,7 +220,7 @@ def _find_parts(
                     made = _template(pod, waiting.root, *place)
                     of_requests.setdefault(json.dumps(made, sort_keys=True), (made, []))[1].append(name)
     return tuple(
-        Part(waiting.unit, waiting.root, tuple(sorted(set(of))), len(of), made, surplus, _name_if_in(domain, made))
+        PodSet(waiting.unit, waiting.root, tuple(sorted(set(of))), len(of), made, surplus, _name_if_in(domain, made))
         for made, of in of_requests.values()
     )
 

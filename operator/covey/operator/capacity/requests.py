@@ -11,8 +11,8 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.compile.identity import short_hash
-from covey.operator.capacity.answers import REFUSED, Answer, Reply, RequestEnd, read_ended, read_reply
-from covey.operator.model.capacity import Capacity, Provider
+from covey.operator.capacity.answers import REFUSED, CapacityAnswer, Reply, RequestEnd, read_ended, read_reply
+from covey.operator.model.capacity import AutoscalerSettings, Provider
 from covey.operator.model.observed import Observed
 
 #: Seconds to which the back-off is doubled, and the part of it that is added at most: what has ended in one bad hour of a
@@ -43,11 +43,11 @@ class NodeRequest:
     unwanted: float | None = None
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> CapacityAnswer:
         """Its answer, the last one where it has ended."""
         if self.reply is not None:
             return self.reply.answer
-        return self.ended.answer if self.ended is not None else Answer.ASKED
+        return self.ended.answer if self.ended is not None else CapacityAnswer.ASKED
 
     @property
     def is_refused(self) -> bool:
@@ -63,17 +63,17 @@ class NodeRequest:
         """Tell whether it is over and not due once more."""
         return self.reply is None and self.ended is not None and not self.ended.is_due(now)
 
-    def end(self, answer: Answer, capacity: Capacity, now: float) -> RequestEnd:
+    def end(self, answer: CapacityAnswer, capacity: AutoscalerSettings, now: float) -> RequestEnd:
         """The mark of its end with this answer. Nodes that came and did not help would be bought for nothing again."""
         before = self.ended.backoff if self.ended is not None else 0.0
         backoff = max(capacity.wait, min(2 * before, _LONGEST))
         # Of nodes that it has made Karpenter says that the pods fit on those that there are.
-        made = answer is Answer.DISAGREED and capacity.provider is Provider.CAPACITY_BUFFER
+        made = answer is CapacityAnswer.DISAGREED and capacity.provider is Provider.CAPACITY_BUFFER
         share = int(short_hash(self.name, 8), 16) / 16**8
         again = None if made or self.came is not None else math.ceil(now + backoff * (1 + _JITTER * share))
         return RequestEnd(answer, self.owned.metadata.uid if self.owned is not None else "", backoff, again)
 
-    def find_delays(self, capacity: Capacity, now: float) -> Iterator[float]:
+    def find_delays(self, capacity: AutoscalerSettings, now: float) -> Iterator[float]:
         """Find the seconds until time alone makes something of it."""
         if self.reply is not None:
             yield self.reply.since + capacity.wait - now
@@ -83,7 +83,9 @@ class NodeRequest:
             yield self.unwanted + capacity.after - now
 
 
-def read_requests(claims: Mapping[str, core.Claim], capacity: Capacity, observed: Observed) -> dict[str, NodeRequest]:
+def read_requests(
+    claims: Mapping[str, core.Claim], capacity: AutoscalerSettings, observed: Observed
+) -> dict[str, NodeRequest]:
     """Read every request of a resource, by name.
 
     Args:
@@ -96,7 +98,7 @@ def read_requests(claims: Mapping[str, core.Claim], capacity: Capacity, observed
     return {name: _read(name, claims, capacity, observed) for name in stored}
 
 
-def _read(name: str, claims: Mapping[str, core.Claim], capacity: Capacity, observed: Observed) -> NodeRequest:
+def _read(name: str, claims: Mapping[str, core.Claim], capacity: AutoscalerSettings, observed: Observed) -> NodeRequest:
     template, owned = (observed.objects.get((kind.type, name)) for kind in capacity.kinds)
     root = (
         next((source.metadata.label(names.LABEL_ASK) for source in (owned, template) if source is not None), None) or ""

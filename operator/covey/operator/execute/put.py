@@ -31,7 +31,7 @@ from covey.operator.model.objects import (
     BY_TYPE,
     CONTROLLER_REVISIONS,
     ControllerRevision,
-    RoleScaler,
+    StoredScaler,
     group_kinds,
 )
 from covey.operator.model.observed import SHARED_BUDGET, Observed, is_ours, is_shared
@@ -73,11 +73,11 @@ class BudgetEnder:
         _log.info("budget of namespace deleted", namespace=namespace)
 
 
-S = TypeVar("S", Owned, ControllerRevision, RoleScaler)
+S = TypeVar("S", Owned, ControllerRevision, StoredScaler)
 
 #: Seconds until the cache has what it was found not to have.
 _BEHIND: Final = 0.1
-Stored = Owned | ControllerRevision | RoleScaler
+Stored = Owned | ControllerRevision | StoredScaler
 #: Requests for nodes are of their time, and a budget of a former release says nothing of its own.
 _NEVER_ADOPTED: Final = frozenset((*ASK_KINDS, POD_DISRUPTION_BUDGETS))
 #: Kinds of a resource's objects that every cluster with Covey has.
@@ -284,7 +284,7 @@ class ObjectWriter:
             return False
         if isinstance(stored, ControllerRevision):
             return bool(stored.data == body["data"])
-        if isinstance(stored, RoleScaler):
+        if isinstance(stored, StoredScaler):
             # The replicas are not Covey's, and the backup has those that an autoscaler asked for last.
             return {**stored.spec, "replicas": 0} == {**body["spec"], "replicas": 0}
         operations = [
@@ -416,7 +416,7 @@ class ScalerWriter:
     """
 
     def __init__(
-        self, client: Client, owner: Owner, writer: ObjectWriter, stored: Callable[[str, RoleScaler], None]
+        self, client: Client, owner: Owner, writer: ObjectWriter, stored: Callable[[str, StoredScaler], None]
     ) -> None:
         self._client = client
         self._owner = owner
@@ -446,12 +446,12 @@ class ScalerWriter:
                 type=Ignored,
             )
 
-    async def _create(self, action: PutScaler) -> RoleScaler:
+    async def _create(self, action: PutScaler) -> StoredScaler:
         try:
-            created = await self._client.create(ROLE_SCALERS, action.body, type=RoleScaler)
+            created = await self._client.create(ROLE_SCALERS, action.body, type=StoredScaler)
         except AlreadyExists:
             # Ours, when it has lost the label by which it is found.
-            scaler = await self._writer.claim(action.body, RoleScaler)
+            scaler = await self._writer.claim(action.body, StoredScaler)
             labels = {"metadata": {"uid": scaler.metadata.uid, "labels": action.body["metadata"]["labels"]}}
             await self._client.merge_patch(ROLE_SCALERS, action.name, self._owner.namespace, labels, type=Ignored)
             return scaler

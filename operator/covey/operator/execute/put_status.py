@@ -16,13 +16,13 @@ from covey.operator.model.objects import Inference
 _log = get_logger(__name__)
 
 
-class _Answer(core.Read, frozen=True):
+class _Written(core.Read, frozen=True):
     """The part of the answer to a write that is read."""
 
     metadata: core.Meta
 
 
-class StatusWriter:
+class InferenceStatusWriter:
     """Writes statuses, and remembers them while the watch is behind.
 
     Args:
@@ -74,7 +74,7 @@ class StatusWriter:
                 body,
                 manager=names.MANAGER_OPERATOR_STATUS,
                 subresource="status",
-                type=_Answer,
+                type=_Written,
             )
         except (NotFound, Conflict) as error:
             _log.debug("resource has changed or gone", error=str(error))

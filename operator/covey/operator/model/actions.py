@@ -20,18 +20,18 @@ from typing import Any, Final
 from covey.api import core
 from covey.compile.identity import Slot
 from covey.compile.pods import UNTOLD, PodFactory, Told
-from covey.operator.model.objects import RoleScaler
+from covey.operator.model.objects import StoredScaler
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AvoidLimits:
     """Avoid a node for ``seconds`` after ``after`` failures of a resource there; never where ``after`` is 0."""
 
     after: int = 3
     seconds: float = 600.0
 
 
-DEFAULT: Final = Limits()
+DEFAULT: Final = AvoidLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class PutScaler:
 
     name: str
     body: Object
-    stored: RoleScaler | None
+    stored: StoredScaler | None
     patch: Object
     status: Object
 

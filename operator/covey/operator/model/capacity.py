@@ -23,7 +23,7 @@ ATOMIC: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class AutoscalerSettings:
     """The autoscaler to ask, and the times of it.
 
     ``class_name`` is that of ProvisioningRequests. A unit that has been refused for room for ``after`` seconds asks; an

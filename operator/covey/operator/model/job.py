@@ -37,7 +37,7 @@ class TemplateSpec(core.Read, frozen=True):
     priority_class_name: str | None = None
 
 
-class Template(core.Read, frozen=True):
+class JobPodTemplate(core.Read, frozen=True):
     """The pods' template."""
 
     metadata: core.Meta = core.Meta()
@@ -71,9 +71,9 @@ class Job(core.Read, frozen=True):
     status: JobStatus = JobStatus()
 
     @property
-    def template(self) -> Template:
+    def template(self) -> JobPodTemplate:
         """The part of the pods' template that groups depend on."""
-        return msgspec.convert(self.spec.template, Template)
+        return msgspec.convert(self.spec.template, JobPodTemplate)
 
     @property
     def is_managed(self) -> bool:

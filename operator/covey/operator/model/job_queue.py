@@ -36,7 +36,7 @@ _LAST_REST: Final = 3600.0
 PROBE: Final = "covey-probe"
 
 
-class Step(Enum):
+class JobStep(Enum):
     """What is to be done with a Job."""
 
     REST = "it waits for its pods to go, or rests"
@@ -50,7 +50,7 @@ class Step(Enum):
 class Turn:
     """A step, why, and in how many seconds it may be another one by time alone."""
 
-    step: Step
+    step: JobStep
     why: str = ""
     again: float | None = None
 
@@ -67,25 +67,29 @@ def judge_turn(job: Job, pods: Iterable[core.Pod], now: float) -> Turn:
     live = [pod for pod in pods if not core.is_terminal(pod)]
     if job.is_queued:
         if live:
-            return Turn(Step.REST, f"{len(live)} pods of it are still to go")
+            return Turn(JobStep.REST, f"{len(live)} pods of it are still to go")
         left = _rests_until(job) - now
-        return Turn(Step.REST, "its pods did not come, or had no nodes, in time", left) if left > 0 else Turn(Step.ASK)
+        return (
+            Turn(JobStep.REST, "its pods did not come, or had no nodes, in time", left)
+            if left > 0
+            else Turn(JobStep.ASK)
+        )
     if any(pod.spec.node_name for pod in live) or sum(map(is_pinned, live)) >= job.minimum:
-        return Turn(Step.RUN)
+        return Turn(JobStep.RUN)
     if any(map(has_lost_place, live)):
-        return Turn(Step.SUSPEND, "nodes of its pods were given up before they ran")
+        return Turn(JobStep.SUSPEND, "nodes of its pods were given up before they ran")
     resumed = core.seconds(job.metadata.annotation(names.ANNOTATION_RESUMED)) or 0.0
     # The controller may wait for minutes before it makes pods in place of failed ones.
     has_run = any(pod.spec.node_name and (_created(pod) or 0.0) >= resumed for pod in pods)
     if has_run and not live:
-        return Turn(Step.RUN)
+        return Turn(JobStep.RUN)
     left = max((resumed, *(time for pod in live if (time := _created(pod)) is not None))) + RESERVED - now
     if left > 0:
-        return Turn(Step.RUN if has_run else Step.RESERVE, again=left)
+        return Turn(JobStep.RUN if has_run else JobStep.RESERVE, again=left)
     there = (
         f"{len(live)} of the {job.minimum} pods of its minimum exist" if len(live) < job.minimum else "it has no nodes"
     )
-    return Turn(Step.SUSPEND, f"{RESERVED:.0f} s are over, and {there}")
+    return Turn(JobStep.SUSPEND, f"{RESERVED:.0f} s are over, and {there}")
 
 
 def own_pods(job: Job, pods: Iterable[core.Pod]) -> list[core.Pod]:

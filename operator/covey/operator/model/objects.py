@@ -97,7 +97,7 @@ class InferenceText(core.Read, frozen=True):
         return Inference(self.metadata, spec, status, unreadable=problem and f"spec: {problem}")
 
 
-class RoleScaler(core.Read, frozen=True):
+class StoredScaler(core.Read, frozen=True):
     """The number of replicas of one role, as stored."""
 
     metadata: OwnedMeta

@@ -26,11 +26,11 @@ from covey.compile.pods import NO_PAST, Past
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS
 from covey.model import podstate
 from covey.operator.model.accepted import Record
-from covey.operator.model.actions import DEFAULT, Limits
-from covey.operator.model.capacity import Capacity
+from covey.operator.model.actions import DEFAULT, AvoidLimits
+from covey.operator.model.capacity import AutoscalerSettings
 from covey.operator.model.claimed import Claimed, RootClaim, find_claimed
 from covey.operator.model.node_drain import Notice
-from covey.operator.model.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, RoleScaler
+from covey.operator.model.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, StoredScaler
 from covey.placement.cluster.elastic import ElasticDomain
 
 
@@ -176,11 +176,11 @@ class Observed:
     #: What its namespace has for all resources together.
     shared: Mapping[Identity, Owned] = field(default_factory=dict)
     #: RoleScalers by name.
-    scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
+    scalers: Mapping[str, StoredScaler] = field(default_factory=dict)
     #: The free room of the cluster, where the resource's backend asks for it.
     room: Room | None = None
     #: When nodes are avoided.
-    limits: Limits = DEFAULT
+    limits: AvoidLimits = DEFAULT
     #: Since when the deadline of a rollout runs, in seconds since the epoch: the operator leads, and nothing has been
     #: on its way out.
     clock_since: float = 0.0
@@ -201,7 +201,7 @@ class Observed:
     #: The claims that name replicas or units of it.
     claims: tuple[RootClaim, ...] = ()
     #: Whom to ask for nodes; None where nobody is.
-    capacity: Capacity | None = None
+    capacity: AutoscalerSettings | None = None
     #: By topology, the domains that may be asked for: those that there are whole are left out.
     elastic: Mapping[str, Sequence[ElasticDomain]] = field(default_factory=dict)
     #: Whether the API server knows InferencePools; None where the operator makes none.

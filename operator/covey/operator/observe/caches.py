@@ -33,17 +33,17 @@ from covey.operator.model.objects import (
     CONTROLLER_REVISIONS,
     ControllerRevision,
     InferenceText,
-    RoleScaler,
+    StoredScaler,
     group_kinds,
 )
 from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
-from covey.operator.observe.claims import Claims
+from covey.operator.observe.claims import RootClaims
 from covey.operator.observe.expectations import Expectations, PodExpectations
 from covey.operator.observe.nodes import Nodes, RolloutClock
 from covey.operator.observe.probing import Probing
-from covey.operator.observe.quotas import Quotas
+from covey.operator.observe.quotas import NamespaceQuotas
 from covey.operator.observe.room import ClusterRoom
-from covey.operator.observe.scope import EVERYTHING, Scope
+from covey.operator.observe.scope import EVERYTHING, WatchScope
 from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.triggered import Triggered
 from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
@@ -81,7 +81,7 @@ class Caches:
         self,
         client: Client,
         requeue: Requeue,
-        scope: Scope = EVERYTHING,
+        scope: WatchScope = EVERYTHING,
         *,
         clock: Clock,
     ) -> None:
@@ -106,14 +106,14 @@ class Caches:
             for kind in (*self._kinds, *COMMON_KINDS, *self._pools)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, clock=clock, labels=ours)
-        self.scalers = Triggered(client, resources.ROLE_SCALERS, RoleScaler, namespaces, clock=clock)
+        self.scalers = Triggered(client, resources.ROLE_SCALERS, StoredScaler, namespaces, clock=clock)
         self.topologies = Triggered(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, clock=clock)
         self.domains = Domains(client, self._look_at_all, clock) if Backend.VOLCANO in backends else None
         self.probing = Probing(
             *(client, scope.probes_in, backends, lambda: self.unserved, self._look_at_all), image=scope.probe_image
         )
         self.room = ClusterRoom(client, self.find_topologies, requeue.resource, clock=clock, nodes=self.nodes.reflector)
-        self.quotas = Quotas(client, namespaces, requeue.resource_after, clock)
+        self.quotas = NamespaceQuotas(client, namespaces, requeue.resource_after, clock)
         self.pod_expectations = PodExpectations(partial(shows, self.pods), clock.monotonic)
         #: Since when deadlines of rollouts run.
         self.clock = RolloutClock()
@@ -124,12 +124,12 @@ class Caches:
             kind: Expectations(clock.monotonic) for kind in self.objects
         }
         self._new_revisions: Expectations[ControllerRevision] = Expectations(clock.monotonic)
-        self._new_scalers: Expectations[RoleScaler] = Expectations(clock.monotonic)
+        self._new_scalers: Expectations[StoredScaler] = Expectations(clock.monotonic)
         self._records: dict[str, Record | None] = {}
         stored, expectations = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
         self.budgets = NamespaceBudgets(stored, expectations, self.inferences, self._enqueue_soon, requeue.namespace)
         roots = [self.objects[kind] for kind in _ROOTS if kind in self.objects]
-        self.claims = Claims(roots, self._enqueue_soon, self._priority_of, requeue.root, scope.max_drain)
+        self.claims = RootClaims(roots, self._enqueue_soon, self._priority_of, requeue.root, scope.max_drain)
         self._subscribe()
 
     def may_need_room(self, namespace: str) -> bool:
@@ -254,12 +254,12 @@ class Caches:
             self._records[uid] = read_record(item.data)
         return self._records[uid]
 
-    def welcome_object(self, key: Key, kind: str, item: Owned | ControllerRevision | RoleScaler) -> None:
+    def welcome_object(self, key: Key, kind: str, item: Owned | ControllerRevision | StoredScaler) -> None:
         """Count an object, no pod, that this process has just created as seen, unless the watch was faster."""
         if isinstance(item, ControllerRevision):
             if not shows(self.revisions, item):
                 self._new_revisions.add(key, item)
-        elif isinstance(item, RoleScaler):
+        elif isinstance(item, StoredScaler):
             if not shows(self.scalers, item):
                 self._new_scalers.add(key, item)
         elif is_shared(kind, item.metadata):
@@ -388,8 +388,8 @@ class Caches:
         self,
         expectations: Expectations[Any],
         kind: EventType,
-        item: Owned | ControllerRevision | RoleScaler,
-        before: Owned | ControllerRevision | RoleScaler | None,
+        item: Owned | ControllerRevision | StoredScaler,
+        before: Owned | ControllerRevision | StoredScaler | None,
     ) -> None:
         if kind == DELETED:
             self._records.pop(item.metadata.uid, None)
@@ -412,7 +412,7 @@ def _is_pod_progress(before: core.Pod | None, pod: core.Pod) -> bool:
 
 
 def _is_object_progress(
-    before: Owned | ControllerRevision | RoleScaler | None, item: Owned | ControllerRevision | RoleScaler
+    before: Owned | ControllerRevision | StoredScaler | None, item: Owned | ControllerRevision | StoredScaler
 ) -> bool:
     """Tell whether an object is new, or a group to whose status nothing but good news was written."""
     if before is None or not (isinstance(before, Owned) and isinstance(item, Owned)):

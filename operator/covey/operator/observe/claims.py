@@ -18,7 +18,7 @@ from covey.operator.observe.watched import Key, Watched
 _VICTIM: Final = "victim"
 
 
-class Claims:
+class RootClaims:
     """The claims of all roots that are watched.
 
     Args:

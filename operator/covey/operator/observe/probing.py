@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from covey.api.inference import Backend as BackendName
-from covey.backends import BACKENDS, Cluster, Probe
+from covey.backends import BACKENDS, Cluster, FieldProbe
 from covey.kube.client import Client
 from covey.kube.errors import KubeError, NotFound
 from covey.kube.resources import PODS, Resource
@@ -108,7 +108,7 @@ class Probing:
             _log.info("probed", kept=sorted(kept), unprobed=unprobed)
             self._on_change()
 
-    async def _ask(self, probe: Probe) -> bool | str:
+    async def _ask(self, probe: FieldProbe) -> bool | str:
         """Ask whether a field is kept; return the reason where that is not known."""
         body = _in_namespace(probe, self._namespace, self._image)
         try:
@@ -121,7 +121,7 @@ class Probing:
         return _holds(answer, probe.path)
 
 
-def _in_namespace(probe: Probe, namespace: str, image: str) -> dict[str, Any]:
+def _in_namespace(probe: FieldProbe, namespace: str, image: str) -> dict[str, Any]:
     """The body of a probe as policies let it pass."""
     body: dict[str, Any] = deepcopy(dict(probe.body))
     body["metadata"]["namespace"] = namespace

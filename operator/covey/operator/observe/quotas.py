@@ -29,8 +29,8 @@ from covey.kube.resources import JOBS, LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.devices import read_charges
 from covey.operator.observe.watched import Key, Watched
-from covey.operator.quota.charge import Charge, charge_of
-from covey.operator.quota.fit import Balance, Demand, Shortage, merge_demands
+from covey.operator.quota.charge import PodCharge, charge_of
+from covey.operator.quota.fit import Balance, Demand, QuotaShortage, merge_demands
 from covey.placement.cluster.resources import parse_quantity
 
 _NAMESPACE: Final = "namespace"
@@ -40,7 +40,7 @@ REST: Final = 0.3
 _PATIENCE: Final = 3.0
 
 
-class Quotas:
+class NamespaceQuotas:
     """A copy of all ResourceQuotas and LimitRanges.
 
     Args:
@@ -198,20 +198,20 @@ class Quotas:
             wake(REST)
 
 
-class Room:
+class QuotaRoom:
     """The quotas of namespaces as they concern Jobs: these are resumed by the same balance as pods are created.
 
     Args:
         client: to the API server.
         quotas: of all namespaces.
-        unsettled: tells whether a resource of a namespace may need its room first (``Quotas.settles``).
+        unsettled: tells whether a resource of a namespace may need its room first (``NamespaceQuotas.settles``).
         again: has a Job looked at in some seconds.
     """
 
     def __init__(
         self,
         client: Client,
-        quotas: Quotas,
+        quotas: NamespaceQuotas,
         unsettled: Callable[[str], bool],
         again: Callable[[Key, float], None],
     ) -> None:
@@ -220,7 +220,7 @@ class Room:
         self._unsettled = unsettled
         self._again = again
 
-    async def charge(self, namespace: str, pod: core.Pod) -> Charge:
+    async def charge(self, namespace: str, pod: core.Pod) -> PodCharge:
         """What quotas charge for a pod, and for claims that are made for it.
 
         Raises:
@@ -231,7 +231,7 @@ class Room:
         charges = await read_charges(self._client, templates) if templates else {}
         return charge_of(msgspec.to_builtins(pod), self._quotas.ranges(namespace), charges)
 
-    def find_shortages(self, key: Key, demand: Demand) -> tuple[Shortage, ...]:
+    def find_shortages(self, key: Key, demand: Demand) -> tuple[QuotaShortage, ...]:
         """Find what quotas lack for the pods of a Job; it is woken when that may have changed."""
         return self._find_shortages(key, demand, self._quotas.of(key[0]))
 
@@ -254,7 +254,9 @@ class Room:
             self.reserve(key, demand)
             yield True
 
-    def _find_shortages(self, key: Key, demand: Demand, quotas: Sequence[core.ResourceQuota]) -> tuple[Shortage, ...]:
+    def _find_shortages(
+        self, key: Key, demand: Demand, quotas: Sequence[core.ResourceQuota]
+    ) -> tuple[QuotaShortage, ...]:
         short = Balance(quotas, self._quotas.reserved_demand(_named(key))).shortages(demand)
         self._quotas.note(_named(key), waits=bool(short), first=None, wake=partial(self._again, key))
         return short

@@ -124,12 +124,12 @@ class ClusterRoom:
                 tasks.create_task(watch.run())
             tasks.create_task(self._wake_always())
 
-    def view(self, key: Key) -> View | None:
+    def view(self, key: Key) -> RoomView | None:
         """The room as a resource sees it in this pass; None until everything is known, when it is looked at again."""
         self._wanted.set()
         number = self._passes[key] = next(self._numbers)
         if self.is_synced:
-            return View(self, key, number)
+            return RoomView(self, key, number)
         self._line[key, -1, ""] = _Wait(ANYTHING, number)
         return None
 
@@ -140,7 +140,7 @@ class ClusterRoom:
     def lacks(
         self, key: Key, number: int, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]
     ) -> str | Confined:
-        """Answer ``View.lacks`` in the pass of this number; where nothing is lacking, by what confines the replicas."""
+        """Answer ``RoomView.lacks`` in the pass of this number; where nothing is lacking, by what confines the replicas."""
         now = self._clock()
         self.stock.settle(now)
         last = replicas[-1]
@@ -252,7 +252,7 @@ class ClusterRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RoomView:
     """The room, as one resource asks for it in one pass."""
 
     room: ClusterRoom

@@ -9,13 +9,13 @@ from typing import Final
 
 from covey.api.inference import Backend
 from covey.kube.resources import COMPUTE_DOMAINS, Resource
-from covey.operator.model.capacity import Capacity
+from covey.operator.model.capacity import AutoscalerSettings
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WatchScope:
     """The part of a cluster that an operator looks at."""
 
     #: Empty means everywhere.
@@ -30,7 +30,7 @@ class Scope:
     probes_in: str = "default"
     probe_image: str = IMAGE
     #: Whom to ask for nodes.
-    capacity: Capacity | None = None
+    capacity: AutoscalerSettings | None = None
     #: Resources may have ComputeDomains.
     compute_domains: bool = False
     #: InferencePools are made.
@@ -45,4 +45,4 @@ class Scope:
         return (*asked, COMPUTE_DOMAINS) if self.compute_domains else asked
 
 
-EVERYTHING: Final = Scope()
+EVERYTHING: Final = WatchScope()

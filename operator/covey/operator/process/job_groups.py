@@ -26,10 +26,10 @@ from covey.operator.model.job import (
     make_groups,
     make_leader_group,
 )
-from covey.operator.model.job_queue import Step, Turn, judge_turn, make_probe, own_pods, resume, suspend
+from covey.operator.model.job_queue import JobStep, Turn, judge_turn, make_probe, own_pods, resume, suspend
 from covey.operator.model.problem import REASON_NAME_TAKEN, REASON_REFUSED, is_denial, of_pod_refusal
-from covey.operator.quota.charge import Charge
-from covey.operator.quota.fit import Demand, Shortage
+from covey.operator.quota.charge import PodCharge
+from covey.operator.quota.fit import Demand, QuotaShortage
 
 _log = get_logger(__name__)
 
@@ -45,13 +45,13 @@ _SOON: Final = 0.5
 _DENIED: Final = 30.0
 
 
-class Room(Protocol):
+class JobRoom(Protocol):
     """The ResourceQuotas of namespaces, of which Jobs take as DisaggregatedInferences do."""
 
-    async def charge(self, namespace: str, pod: core.Pod) -> Charge:
+    async def charge(self, namespace: str, pod: core.Pod) -> PodCharge:
         """What quotas charge for a pod."""
 
-    def find_shortages(self, key: Key, demand: Demand) -> tuple[Shortage, ...]:
+    def find_shortages(self, key: Key, demand: Demand) -> tuple[QuotaShortage, ...]:
         """Find what quotas lack for the pods of a Job; it is woken when that may have changed."""
 
     def reserve(self, key: Key, demand: Demand) -> None:
@@ -85,7 +85,7 @@ class JobGroups:
         job: Callable[[Key], Job | None],
         groups: Mapping[Resource, Find],
         pods: Callable[[Key], Iterable[core.Pod]],
-        room: Room,
+        room: JobRoom,
         again: Callable[[Key, float], None],
         clock: Callable[[], float],
     ) -> None:
@@ -118,7 +118,7 @@ class JobGroups:
             return
         # 1. Judge whose turn it is.
         group = groups[POD_GROUPS]
-        turn = judge_turn(job, self._pods(key), self._clock()) if job.is_managed else Turn(Step.RUN)
+        turn = judge_turn(job, self._pods(key), self._clock()) if job.is_managed else Turn(JobStep.RUN)
         if turn.again is not None:
             self._again(key, turn.again)
         # 2. Look for quota; places are looked for by the scheduler process, which reads of the pods on the group.
@@ -132,9 +132,9 @@ class JobGroups:
             patch["metadata"] = {"uid": group.metadata.uid, **patch.get("metadata", {})}
             await self._client.merge_patch(POD_GROUPS, key[1], key[0], patch, type=Ignored)
         # 4. Resume what has quota and places; suspend what gives up.
-        if turn.step is Step.ASK and expected is not None and not expected.waits and _has_places(group, expected):
+        if turn.step is JobStep.ASK and expected is not None and not expected.waits and _has_places(group, expected):
             await self._resume(job, expected)
-        elif turn.step is Step.SUSPEND:
+        elif turn.step is JobStep.SUSPEND:
             self._room.forget(key)
             await self._change(
                 job, suspend(job, self._clock()), "GangSuspended", f"{turn.why}: it waits without pods again"
@@ -144,15 +144,15 @@ class JobGroups:
         """The pods that a Job would have, and what keeps them from being looked for; quota is reserved for what is to come."""
         key = job.metadata.key
         stored = read_expected(group.metadata.annotation(names.ANNOTATION_EXPECTED)) if group is not None else None
-        if turn.step is Step.REST:
+        if turn.step is JobStep.REST:
             self._room.forget(key)
             return Expected(waits=turn.why)
-        if turn.step not in {Step.ASK, Step.RESERVE}:
+        if turn.step not in {JobStep.ASK, JobStep.RESERVE}:
             self._room.forget(key)
             return None
         pod = (stored.pod if stored is not None else None) or await self._ask_for_pod(job)
         charge = await self._room.charge(job.metadata.namespace, pod)
-        if turn.step is Step.RESERVE:
+        if turn.step is JobStep.RESERVE:
             there = len(own_pods(job, self._pods(key)))
             self._room.reserve(key, {charge: max(0, job.minimum - there)})
             return Expected(pod) if not _makes_claims(pod) else None
@@ -389,7 +389,7 @@ def _template_of(claim: Mapping[str, Any]) -> str:
     return claim.get("resourceClaimTemplateName") or ""
 
 
-def _describe(short: Sequence[Shortage], job: Job) -> str:
+def _describe(short: Sequence[QuotaShortage], job: Job) -> str:
     return f"{'; '.join(map(str, short[:3]))}; the {job.minimum} pods of its minimum come together: raise the quota, or ask for less"
 
 

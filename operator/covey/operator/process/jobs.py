@@ -23,7 +23,7 @@ from covey.kube.resources import POD_GROUPS, PODS
 from covey.kube.watch import EventType
 from covey.operator.model.job import has_lost_place
 from covey.operator.observe.jobs import Jobs
-from covey.operator.observe.quotas import Quotas, Room
+from covey.operator.observe.quotas import NamespaceQuotas, QuotaRoom
 from covey.operator.observe.watched import Key, Watched
 from covey.operator.process.job_groups import JobGroups, JobPods, LeaderGroups
 
@@ -49,7 +49,7 @@ class JobGangs:
         client: Client,
         namespaces: Sequence[str],
         clock: Clock,
-        quotas: Quotas,
+        quotas: NamespaceQuotas,
         unsettled: Callable[[str], bool],
     ) -> None:
         self._clock = clock
@@ -76,7 +76,7 @@ class JobGangs:
             self._jobs.add(job.metadata.key)
         for pod in filter(has_lost_place, caches.pods.every()):
             self._pods.add(pod.metadata.key)
-        room = Room(client, self._quotas, self._unsettled, self._look_again)
+        room = QuotaRoom(client, self._quotas, self._unsettled, self._look_again)
         kinds = {kind: watched.get for kind, watched in caches.groups.items()}
         groups = JobGroups(
             *(client, recorder, caches.jobs.get, kinds, caches.pods_of, room, self._look_again), self._clock.wall

@@ -30,7 +30,7 @@ from covey.observability.logging import get_logger
 from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.observe.caches import Caches
-from covey.operator.observe.scope import Scope
+from covey.operator.observe.scope import WatchScope
 from covey.operator.observe.watched import Key, Requeue
 from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
 from covey.operator.process.kopf_runner import KopfRunner
@@ -104,7 +104,7 @@ class OperatorProcess:
         self._caches = Caches(
             watching,
             Requeue(queue.add, queue.add_after, namespaces.add, roots.add),
-            Scope(
+            WatchScope(
                 *(settings.namespaces, settings.backends, settings.autoscaler_taints, settings.evacuation_taints),
                 *(settings.probes_in, settings.probe_image, settings.capacity),
                 compute_domains=settings.compute_domains,

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from covey.api.inference import Backend
 from covey.kube.settings import SPLIT_NAMES, LeaderSettings, Metavar, Name, Names, Namespace, Seconds
-from covey.operator.model.actions import Limits
-from covey.operator.model.capacity import ATOMIC, Capacity, Provider
+from covey.operator.model.actions import AvoidLimits
+from covey.operator.model.capacity import ATOMIC, AutoscalerSettings, Provider
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE
 
@@ -62,12 +62,12 @@ class OperatorSettings(LeaderSettings):
     """Whether spec.routing.pool of a resource makes an InferencePool, whose CRD comes with a gateway."""
 
     @property
-    def capacity(self) -> Capacity | None:
+    def capacity(self) -> AutoscalerSettings | None:
         """The autoscaler to ask for nodes, if any."""
         if not isinstance(self.capacity_provider, Provider):
             return None
         times = (self.capacity_after_seconds, self.capacity_wait_seconds)
-        return Capacity(self.capacity_provider, self.capacity_class, *times, self.capacity_surplus)
+        return AutoscalerSettings(self.capacity_provider, self.capacity_class, *times, self.capacity_surplus)
 
     @property
     def probes_in(self) -> str:
@@ -76,6 +76,6 @@ class OperatorSettings(LeaderSettings):
         return self.probe_namespace or (self.namespaces[0] if self.namespaces else own)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> AvoidLimits:
         """Limits from which on nodes are avoided, and for how long."""
-        return Limits(self.avoid_node_after, self.avoid_node_seconds)
+        return AvoidLimits(self.avoid_node_after, self.avoid_node_seconds)

@@ -24,12 +24,12 @@ from typing import Any, Final
 
 from covey.api import core
 from covey.api.constants import INTERCONNECT_CLAIMS, RESOURCE_CHANNEL
-from covey.placement.cluster.claims import Ask
+from covey.placement.cluster.claims import DeviceAsk
 from covey.placement.cluster.classes import IMPLICIT
 from covey.placement.cluster.resources import parse_quantity
 
 
-def amounts_in(quota: core.ResourceQuota, pod: Charge) -> Iterator[tuple[str, Fraction]]:
+def amounts_in(quota: core.ResourceQuota, pod: PodCharge) -> Iterator[tuple[str, Fraction]]:
     """The amounts that a quota charges for a pod and its claims, some resources more than once."""
     if counts(quota, pod):
         yield from pod.amounts
@@ -37,7 +37,7 @@ def amounts_in(quota: core.ResourceQuota, pod: Charge) -> Iterator[tuple[str, Fr
         yield from pod.claimed
 
 
-def counts(quota: core.ResourceQuota, pod: Charge) -> bool:
+def counts(quota: core.ResourceQuota, pod: PodCharge) -> bool:
     """Tell whether a quota counts a pod."""
     return all(_matches(requirement, pod) for requirement in _requirements(quota))
 
@@ -49,7 +49,7 @@ def _requirements(quota: core.ResourceQuota) -> Iterator[core.ScopeRequirement]:
     yield from (selector.match_expressions or ()) if selector is not None else ()
 
 
-def _matches(requirement: core.ScopeRequirement, pod: Charge) -> bool:
+def _matches(requirement: core.ScopeRequirement, pod: PodCharge) -> bool:
     """Tell whether a scope matches a pod; one that is unknown here is not about pods, and matches none."""
     match requirement.scope_name:
         case "Terminating":
@@ -100,7 +100,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class PodCharge:
     """The amounts that quotas charge for a pod, and the facts that their scopes ask for.
 
     ``amounts``: without zeros, sorted by resource; counts, cores and bytes. ``claimed``: the same of claims that are to
@@ -135,14 +135,14 @@ def amounts_of_claim(spec: core.DeviceClaimSpec, classes: Mapping[str, core.Devi
         devices.update(most)
     amounts = dict(_OF_CLAIM)
     for name, count in devices.items():
-        amounts[Ask(name).resource] = Fraction(count)
+        amounts[DeviceAsk(name).resource] = Fraction(count)
         if name in classes:
             asked = (classes[name].spec.extended_resource_name, f"{IMPLICIT}{name}")
             amounts |= {f"requests.{device_class}": Fraction(count) for device_class in asked if device_class}
     return amounts
 
 
-def charge_of_claims(claims: Iterable[Object], charges: Mapping[str, Amounts]) -> Charge:
+def charge_of_claims(claims: Iterable[Object], charges: Mapping[str, Amounts]) -> PodCharge:
     """Compute the charge of claims that are to be made; one whose template is not known counts as a claim.
 
     Args:
@@ -158,12 +158,12 @@ def charge_of_claims(claims: Iterable[Object], charges: Mapping[str, Amounts]) -
         {resource: value * count for resource, value in (charges.get(template) or other.get(name, _OF_CLAIM)).items()}
         for (template, name), count in made.items()
     )
-    return Charge((), claimed=tuple(sorted(total.items())))
+    return PodCharge((), claimed=tuple(sorted(total.items())))
 
 
 def charge_of(
     pod: Object, ranges: Sequence[core.LimitRange] = (), charges: Mapping[str, Amounts] | None = None
-) -> Charge:
+) -> PodCharge:
     """Compute the charge of a pod when it is created.
 
     Args:
@@ -181,7 +181,7 @@ def charge_of(
             amounts[f"requests.{name}"] = value
     amounts |= {f"limits.{name}": value for name, value in limits.items() if name in _STANDARD}
     deadline = spec.get("activeDeadlineSeconds")
-    return Charge(
+    return PodCharge(
         tuple(sorted((name, value) for name, value in amounts.items() if value)),
         terminating=deadline is not None and deadline >= 0,
         best_effort=_is_best_effort(spec),

@@ -32,17 +32,17 @@ from covey.model import podstate
 from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
-from covey.operator.quota.charge import Charge, amounts_in, charge_of
+from covey.operator.quota.charge import PodCharge, amounts_in, charge_of
 from covey.placement.cluster.resources import parse_quantity
 
 #: Pods, by what each is charged.
-Demand = Mapping[Charge, int]
+Demand = Mapping[PodCharge, int]
 _BYTES: Final = ("memory", "ephemeral-storage")
 _UNITS: Final = (("Ti", 4), ("Gi", 3), ("Mi", 2), ("Ki", 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class QuotaShortage:
     """The lack of one resource in one quota. ``left`` is None while the quota's status does not say."""
 
     quota: str
@@ -72,7 +72,7 @@ class Balance:
         if reserved:
             self.take(reserved)
 
-    def shortages(self, demand: Demand) -> tuple[Shortage, ...]:
+    def shortages(self, demand: Demand) -> tuple[QuotaShortage, ...]:
         """List what quotas lack for these pods; empty where they fit."""
         shortages = []
         for quota, left in zip(self._quotas, self._left, strict=True):
@@ -80,9 +80,9 @@ class Balance:
             for resource, needed in sorted(_charge_of(quota, demand).items()):
                 if resource not in left:
                     if resource in (quota.spec.hard or {}):
-                        shortages.append(Shortage(name, resource, needed, None))
+                        shortages.append(QuotaShortage(name, resource, needed, None))
                 elif needed > left[resource]:
-                    shortages.append(Shortage(name, resource, needed, left[resource]))
+                    shortages.append(QuotaShortage(name, resource, needed, left[resource]))
         return tuple(shortages)
 
     def take(self, demand: Demand) -> None:
@@ -113,7 +113,7 @@ def _charge_of(quota: core.ResourceQuota, demand: Demand) -> Mapping[str, Fracti
 
 def merge_demands(demands: Iterable[Demand]) -> Demand:
     """All pods of several demands."""
-    total = Counter[Charge]()
+    total = Counter[PodCharge]()
     for part in demands:
         total.update(part)
     return total
@@ -158,7 +158,7 @@ class _Batch:
 
 def find_fitting(
     create: Sequence[CreatePod],
-    charge: Callable[[CreatePod], Charge],
+    charge: Callable[[CreatePod], PodCharge],
     observed: Observed,
     arriving: int | None = None,
 ) -> Fitting:
@@ -174,7 +174,7 @@ def find_fitting(
         return Fitting(tuple(create))
     balance = Balance(observed.quotas, observed.reserved)
     taken: list[CreatePod] = []
-    missed: list[tuple[_Batch, tuple[Shortage, ...]]] = []
+    missed: list[tuple[_Batch, tuple[QuotaShortage, ...]]] = []
     kept: list[Demand] = []
     waiting: set[int] = set()
     for batch in _batches(create):
@@ -225,13 +225,13 @@ def _give_back(missed: Iterable[tuple[_Batch, object]], observed: Observed) -> A
     )
 
 
-def _remark(missed: Sequence[tuple[_Batch, tuple[Shortage, ...]]]) -> Remark:
+def _remark(missed: Sequence[tuple[_Batch, tuple[QuotaShortage, ...]]]) -> Remark:
     batch, short = missed[0]
     more = f" (and {len(missed) - 1} more)" if len(missed) > 1 else ""
     return Remark(names.QUOTA_LIMITED, names.REASON_QUOTA_EXCEEDED, f"{_what(batch)}{more}: {_list_shortages(short)}")
 
 
-def _problem(missed: Iterable[tuple[_Batch, tuple[Shortage, ...]]]) -> Problem | None:
+def _problem(missed: Iterable[tuple[_Batch, tuple[QuotaShortage, ...]]]) -> Problem | None:
     """Report a unit that is below its minimum for want of quota."""
     for batch, short in missed:
         if batch.precedence in _OF_MINIMUM:
@@ -253,14 +253,14 @@ def _what(batch: _Batch) -> str:
             return f"unit {slot.unit} cannot have replica {slot.replica} of {slot.role}"
 
 
-def _list_shortages(short: Sequence[Shortage]) -> str:
+def _list_shortages(short: Sequence[QuotaShortage]) -> str:
     first = "; ".join(map(str, short[:3]))
     return f"{first}; and {len(short) - 3} more" if len(short) > 3 else first
 
 
 def find_shortage(
     tree: Tree, observed: Observed, coming: Iterable[ReplicaKey], gone: Iterable[ReplicaKey]
-) -> tuple[Shortage, ...]:
+) -> tuple[QuotaShortage, ...]:
     """Find what quotas lack for replicas of a tree that are to be created, once others of it are gone."""
     charge = charging(tree.pods, observed)
 
@@ -273,11 +273,11 @@ def find_shortage(
     return balance.shortages(demand(coming, 1))
 
 
-def charging(factory: PodFactory, observed: Observed) -> Callable[[CreatePod], Charge]:
+def charging(factory: PodFactory, observed: Observed) -> Callable[[CreatePod], PodCharge]:
     """Make a function for the charge of a pod, computed once for those of one role, revision and template."""
-    charges: dict[tuple[str, str, bool], Charge] = {}
+    charges: dict[tuple[str, str, bool], PodCharge] = {}
 
-    def charge(item: CreatePod) -> Charge:
+    def charge(item: CreatePod) -> PodCharge:
         slot = item.slot
         kind = (slot.role, factory.revision_of(slot).hash, slot.index == 0)
         if kind not in charges:

@@ -40,10 +40,10 @@ from covey.model import image_update, podstate
 from covey.operator.model.actions import Annotate
 from covey.operator.model.observed import Observed, Place
 from covey.placement.cluster.resources import asks_for_device
-from covey.rollout.model import Budget
+from covey.rollout.model import RolloutBudget
 
 
-class Cause(StrEnum):
+class FailureCause(StrEnum):
     """Cause of a replica's restart: the label ``reason`` of a metric, and a word in Events."""
 
     #: Its phase is Failed, or Succeeded.
@@ -69,7 +69,7 @@ _DISRUPTED: Final = frozenset(
 )
 
 
-def cause_of_end(pod: core.Pod) -> Cause | None:
+def cause_of_end(pod: core.Pod) -> FailureCause | None:
     """Cause for which a pod that had its node has ended by itself; None where it has not, or others have ended it."""
     if podstate.course(pod) is not podstate.Course.ENDED or not pod.spec.node_name:
         return None
@@ -79,7 +79,7 @@ def cause_of_end(pod: core.Pod) -> Cause | None:
     if pod.status.reason in _SHUT_DOWN:
         return None
     reason = pod.status.reason if pod.status.phase == "Failed" else ""
-    return Cause.REFUSED if reason in _REFUSED or reason.startswith("OutOf") else Cause.FAILED
+    return FailureCause.REFUSED if reason in _REFUSED or reason.startswith("OutOf") else FailureCause.FAILED
 
 
 def overdue(pod: core.Pod, seconds: int, now: float) -> float | None:
@@ -208,7 +208,7 @@ class Fault:
 
     slot: Slot
     pod: core.Pod
-    why: Cause
+    why: FailureCause
     detail: str = ""
 
 
@@ -280,7 +280,8 @@ def serves(places: Sequence[Place]) -> bool:
 def is_over(places: Sequence[Place], faults: Sequence[Fault]) -> bool:
     """Tell whether a replica whose containers restarted was left as it was, and all of it is Ready again."""
     left = all(
-        fault.why is Cause.RESTARTED and fault.pod.metadata.annotation(ANNOTATION_LEFT) is not None for fault in faults
+        fault.why is FailureCause.RESTARTED and fault.pod.metadata.annotation(ANNOTATION_LEFT) is not None
+        for fault in faults
     )
     return left and serves(places)
 
@@ -367,7 +368,7 @@ class Spare:
         key = (unit, role.name)
         if key not in self._left:
             wanted = len(self._tree.layout.units[unit][role.name])
-            missing = Budget.of(role, wanted).unavailable
+            missing = RolloutBudget.of(role, wanted).unavailable
             most = max(1, wanted - role.min_replicas if missing is None else missing)
             if self._recovering is None:
                 self._recovering = self._count()

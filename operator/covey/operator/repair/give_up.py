@@ -40,7 +40,7 @@ from covey.operator.model.actions import Actions, Annotate, DeletePod, Note, Out
 from covey.operator.model.observed import Observed, Place
 from covey.operator.repair.failures import pods_of
 from covey.operator.repair.history import Tally
-from covey.operator.repair.minimum import Minimums, Shortage, find_shortages
+from covey.operator.repair.minimum import Minimums, MinimumShortage, find_shortages
 from covey.operator.replicas.replace import Fate
 from covey.operator.replicas.scale import States
 from covey.rollout import UnitState
@@ -56,7 +56,7 @@ REASON_TERMINATION: Final = "TerminationDelay"
 REASON_PREEMPTED: Final = "Preempted"
 
 
-class Step(StrEnum):
+class EscalationStep(StrEnum):
     """Kinds of escalation: the part of a unit that is given up, and the occasion."""
 
     ROLE = "Role"
@@ -66,10 +66,10 @@ class Step(StrEnum):
 
 
 _REASONS: Final = {
-    Step.ROLE: REASON_ROLE_MOVES,
-    Step.UNIT: REASON_UNIT_MOVES,
-    Step.TERMINATION: REASON_TERMINATION,
-    Step.PREEMPTION: REASON_PREEMPTED,
+    EscalationStep.ROLE: REASON_ROLE_MOVES,
+    EscalationStep.UNIT: REASON_UNIT_MOVES,
+    EscalationStep.TERMINATION: REASON_TERMINATION,
+    EscalationStep.PREEMPTION: REASON_PREEMPTED,
 }
 
 
@@ -77,7 +77,7 @@ _REASONS: Final = {
 class Escalation:
     """A step that is announced, and when it is taken (seconds since the epoch)."""
 
-    step: Step
+    step: EscalationStep
     at: float
 
 
@@ -96,7 +96,7 @@ class GivenUp:
     remarks: tuple[Remark, ...] = ()
     notes: tuple[Note, ...] = ()
     again: float | None = None
-    shortages: Mapping[int, Shortage] = field(default_factory=dict)
+    shortages: Mapping[int, MinimumShortage] = field(default_factory=dict)
     met: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     @property
@@ -153,7 +153,7 @@ def give_up(
             delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
             announced[unit] = due
             notes.append(_describe_giving_up(shortage, due, len(pods)))
-        elif due.step is not Step.ROLE:
+        elif due.step is not EscalationStep.ROLE:
             anew.add(unit)
         timed = other if waits else due
         if unit in announced and timed is not None:
@@ -176,17 +176,17 @@ def find_preempted(observed: Observed) -> dict[int, float]:
 
 
 def _preemption(
-    shortage: Shortage, known: RecordedUnit, preempted: float | None, observed: Observed
+    shortage: MinimumShortage, known: RecordedUnit, preempted: float | None, observed: Observed
 ) -> Escalation | None:
     """The escalation of a unit that lost a pod to preemption and has older ones left; it outlives the pod."""
-    at = known.at if known.step == Step.PREEMPTION and known.at is not None else preempted
-    escalation = Escalation(Step.PREEMPTION, at) if at is not None else None
+    at = known.at if known.step == EscalationStep.PREEMPTION and known.at is not None else preempted
+    escalation = Escalation(EscalationStep.PREEMPTION, at) if at is not None else None
     return escalation if escalation is not None and any(_pods(shortage, escalation, observed)) else None
 
 
 def _escalation(
     spec: DisaggregatedInferenceSpec,
-    shortage: Shortage,
+    shortage: MinimumShortage,
     movable: str,
     known: RecordedUnit,
     now: float,
@@ -199,9 +199,9 @@ def _escalation(
     steps: list[Escalation] = []
     delay = spec.gang.termination_delay_seconds
     if delay is not None:
-        steps.append(Escalation(Step.TERMINATION, shortage.since + delay))
-    if not serves and movable in {Step.ROLE, Step.UNIT}:
-        step = Step(movable)
+        steps.append(Escalation(EscalationStep.TERMINATION, shortage.since + delay))
+    if not serves and movable in {EscalationStep.ROLE, EscalationStep.UNIT}:
+        step = EscalationStep(movable)
         at = known.at if known.step == step and known.at is not None else None
         steps.append(Escalation(step, at or float(int(max(shortage.since + spec.hold_seconds, now + NOTICE)))))
     return min(steps, key=lambda step: step.at, default=None)
@@ -214,16 +214,16 @@ def _serves(spec: DisaggregatedInferenceSpec, states: States, unit: int) -> bool
     return all(any(state.is_ready for state in roles.get(name, {}).values()) for name in gang)
 
 
-def _pods(shortage: Shortage, due: Escalation, observed: Observed) -> Iterator[core.Pod]:
+def _pods(shortage: MinimumShortage, due: Escalation, observed: Observed) -> Iterator[core.Pod]:
     """The pods with nodes, of the roles that have too few or of the unit; none where all are younger than the loss."""
     older = [
         pod
         for slot, pod in observed.in_unit(shortage.unit).items()
-        if due.step is not Step.ROLE or slot.role in shortage.roles
+        if due.step is not EscalationStep.ROLE or slot.role in shortage.roles
         if podstate.is_admitted(pod)
     ]
     # A loss is noted in the second after it, an eviction in its own.
-    since = due.at + 1 if due.step is Step.PREEMPTION else shortage.since
+    since = due.at + 1 if due.step is EscalationStep.PREEMPTION else shortage.since
     if any(_is_older(pod, since) for pod in older):
         yield from older
 
@@ -232,35 +232,35 @@ def _is_older(pod: core.Pod, since: float) -> bool:
     return (core.seconds(pod.metadata.creation_timestamp) or 0.0) < since
 
 
-def _announcement(shortage: Shortage, escalation: Escalation) -> Note:
+def _announcement(shortage: MinimumShortage, escalation: Escalation) -> Note:
     return Note("Escalating", _sentence(shortage, escalation), "Escalate", warning=True)
 
 
-def _describe_giving_up(shortage: Shortage, escalation: Escalation, pods: int) -> Note:
+def _describe_giving_up(shortage: MinimumShortage, escalation: Escalation, pods: int) -> Note:
     what = _what(shortage, escalation.step)
     message = f"{what} is given up to be placed anew, {pods} pods: it was below its minimum ({shortage.text})"
     return Note("GivenUp", message, "Escalate", warning=True)
 
 
-def _remark(shortage: Shortage, escalation: Escalation) -> Remark:
+def _remark(shortage: MinimumShortage, escalation: Escalation) -> Remark:
     return Remark(names.ESCALATING, _REASONS[escalation.step], _sentence(shortage, escalation))
 
 
-def _what(shortage: Shortage, step: Step) -> str:
-    if step is Step.ROLE:
+def _what(shortage: MinimumShortage, step: EscalationStep) -> str:
+    if step is EscalationStep.ROLE:
         return f"{' and '.join(shortage.roles)} of unit {shortage.unit}"
     return f"unit {shortage.unit}"
 
 
-def _sentence(shortage: Shortage, escalation: Escalation) -> str:
+def _sentence(shortage: MinimumShortage, escalation: Escalation) -> str:
     since, at = core.rfc3339(shortage.since), core.rfc3339(escalation.at)
     cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
-    if escalation.step is Step.PREEMPTION:
+    if escalation.step is EscalationStep.PREEMPTION:
         return (
             f"{cause}; a pod of it was preempted for a pod of higher priority: without capacity for its successor the unit is "
             "taken down and queued whole again"
         )
-    if escalation.step is Step.TERMINATION:
+    if escalation.step is EscalationStep.TERMINATION:
         return f"{cause}; at {at} it is taken down and queued whole again (spec.gang.terminationDelaySeconds)"
     what = _what(shortage, escalation.step)
     return f"{cause}; there is no capacity beside what it has left, but for all of it elsewhere: at {at} {what} is given up"

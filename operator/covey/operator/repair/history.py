@@ -8,8 +8,8 @@ kept: pods themselves carry how often their replica has failed.
 
 Nodes, and domains, on which a resource fails again and again: its new pods keep off them for a while.
 
-A node is avoided when ``Limits.after`` failures of the resource fell on it within an hour; from the last of them on,
-for the time of ``Limits``. After that it is tried again, and the next failure is enough. A domain is avoided when as
+A node is avoided when ``AvoidLimits.after`` failures of the resource fell on it within an hour; from the last of them on,
+for the time of ``AvoidLimits``. After that it is tried again, and the next failure is enough. A domain is avoided when as
 many nodes of it are, those of avoided narrower domains counting once together.
 
 A fault of the resource itself hits every node that it is on. So nodes that the kubelet refused pods on are avoided
@@ -39,9 +39,9 @@ from covey.compile.groups import Levels
 from covey.compile.pods import NO_PAST, Past, memory
 from covey.compile.revision import RoleRevision
 from covey.model import podstate
-from covey.operator.model.actions import Annotate, Limits
+from covey.operator.model.actions import Annotate, AvoidLimits
 from covey.operator.model.observed import Observed, Place
-from covey.operator.repair.failures import Cause, Fault, age, creation_time, failing_since, pods_of, revision_of
+from covey.operator.repair.failures import FailureCause, Fault, age, creation_time, failing_since, pods_of, revision_of
 
 #: On the first object of a unit, or of the resource where units have none.
 ANNOTATION: Final = "covey.dev/failure-log"
@@ -59,7 +59,7 @@ class Failure:
     """A failure of a replica, or of one pod of it.
 
     ``replica`` is role, number and, of a single pod, index, with slashes; ``revision`` what it was made from; ``past``
-    what its successors carry; ``why`` a ``Cause``; ``nodes`` those that its pods failed on, with their domains.
+    what its successors carry; ``why`` a ``FailureCause``; ``nodes`` those that its pods failed on, with their domains.
     """
 
     unit: int
@@ -198,7 +198,7 @@ def find_avoided(
     occupied: Collection[str],
     ready: Collection[tuple[tuple[str, str], ...]],
     now: float,
-    limits: Limits,
+    limits: AvoidLimits,
 ) -> tuple[Avoided, ...]:
     """Nodes and domains that are avoided now.
 
@@ -216,7 +216,7 @@ def find_avoided(
     for failure in recent:
         for node in failure.nodes:
             counts[node] += 1
-            refusals[node] += failure.why == Cause.REFUSED
+            refusals[node] += failure.why == FailureCause.REFUSED
             last[node] = failure
     bad = {node for node, count in counts.items() if count >= limits.after}
     certain = {node for node in bad if refusals[node] >= limits.after}

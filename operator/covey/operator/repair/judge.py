@@ -29,10 +29,10 @@ from covey.model import image_update, podstate
 from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
 from covey.operator.repair import failures, history
-from covey.operator.repair.failures import Cause, Fault, ended_last, overdue, ready_since
+from covey.operator.repair.failures import FailureCause, Fault, ended_last, overdue, ready_since
 from covey.operator.repair.give_up import UnitRestarts
 from covey.operator.repair.history import Failure, Tally
-from covey.operator.replicas.replace import NO_FATE, Fate, ReplicaPlan, is_broken
+from covey.operator.replicas.replace import NO_FATE, Fate, ReplicaActions, is_broken
 
 #: Reason of ``Degraded``, and of the Event when it begins.
 REASON_EXHAUSTED: Final = "RestartsExhausted"
@@ -137,8 +137,8 @@ class Failing:
         return Outcome(Actions(annotate=self.annotate, notes=self.notes), self.remarks, self.again)
 
     def apply_to(
-        self, replicas: Iterable[ReplicaPlan], inference: DisaggregatedInference, observed: Observed
-    ) -> tuple[tuple[ReplicaPlan, ...], Mapping[Slot, float]]:
+        self, replicas: Iterable[ReplicaActions], inference: DisaggregatedInference, observed: Observed
+    ) -> tuple[tuple[ReplicaActions, ...], Mapping[Slot, float]]:
         """Return the plans with new pods that wait for their time and keep off avoided nodes.
 
         And the places where no pod is created until then, with the seconds.
@@ -189,14 +189,14 @@ def find_failing(
         reserves: the backend keeps places for pods that wait for their start; else what failed stays until its time.
         also: what new pods keep off for other reasons.
     """
-    judge = _Judge(inference, tree, observed, reserves=reserves)
+    judge = _FailureJudge(inference, tree, observed, reserves=reserves)
     for (unit, role, number), slots in tree.replicas.items():
         judge.look_at((unit, role, number), slots, tree.layout.units[unit][role][number])
     judge.recreate_units(tree)
     return judge.result(levels, also)
 
 
-class _Judge:
+class _FailureJudge:
     def __init__(self, inference: DisaggregatedInference, tree: Tree, observed: Observed, *, reserves: bool) -> None:
         self._name = inference.metadata.name
         self._roles = {role.name: role for role in inference.spec.roles}
@@ -288,11 +288,11 @@ class _Judge:
             container = failures.restarted(place.now, revision, place.slot.index, counted) if restarts else None
             if container is not None:
                 detail = failures.trouble_of(place.now, container.name) or f"container {container.name}"
-                yield Fault(place.slot, place.now, Cause.RESTARTED, detail)
+                yield Fault(place.slot, place.now, FailureCause.RESTARTED, detail)
             elif deadline is not None:
                 left = overdue(place.now, deadline, self._observed.now)
                 if left is not None and left <= 0:
-                    yield Fault(place.slot, place.now, Cause.DEADLINE, failures.trouble_of(place.now))
+                    yield Fault(place.slot, place.now, FailureCause.DEADLINE, failures.trouble_of(place.now))
                 elif left is not None:
                     self._again.append(left)
 
@@ -335,7 +335,7 @@ class _Judge:
 
     def _may_go(self, places: Sequence[Place], role: Role, faults: Sequence[Fault]) -> bool:
         """Tell whether failed pods may be given up now; of a replica that still serves only as ``Spare`` allows."""
-        ready = all(fault.why is Cause.RESTARTED for fault in faults) and failures.serves(places)
+        ready = all(fault.why is FailureCause.RESTARTED for fault in faults) and failures.serves(places)
         return not ready or self._spare.take(places[0].slot.unit, role)
 
     def _start(self, places: Sequence[Place], revision: RoleRevision, role: Role, policy: RestartPolicy) -> None:

@@ -39,7 +39,7 @@ Counts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class MinimumShortage:
     """A unit below its minimum.
 
     ``count``: replicas that are assigned nodes. ``since``: seconds since the epoch. ``lost``: the minimum that it had
@@ -66,7 +66,7 @@ class Shortage:
 class Minimums:
     """The units below their minimum, and the minimum of each role that units have met last, both by number."""
 
-    shortages: Mapping[int, Shortage] = field(default_factory=dict)
+    shortages: Mapping[int, MinimumShortage] = field(default_factory=dict)
     met: Mapping[int, Counts] = field(default_factory=dict)
 
 
@@ -91,7 +91,7 @@ def find_shortages(
         before: the status so far, which remembers since when.
     """
     recorded, served = recorded_units(before), find_served(rolling, before) - set(queued)
-    shortages: dict[int, Shortage] = {}
+    shortages: dict[int, MinimumShortage] = {}
     met: dict[int, Counts] = {}
     places: Counter[ReplicaKey] | None = None
     for unit, state in rolling.items():
@@ -107,7 +107,9 @@ def find_shortages(
             lost = unit in served and not UnitCount(count.counts, owed).has_minimum
             # Times are written in whole seconds: rounded up, so that what was there before the loss is older than it.
             since = known.below_since if known is not None else None
-            shortages[unit] = Shortage(unit, count, since if since is not None else float(ceil(observed.now)), lost)
+            shortages[unit] = MinimumShortage(
+                unit, count, since if since is not None else float(ceil(observed.now)), lost
+            )
     return Minimums(shortages, met)
 
 

@@ -142,7 +142,7 @@ def removal_notes(deletions: Sequence[DeletePod], reason: str, *, but: int | Non
         yield Note(reason, f"removing {listed}", "ScaleDown")
 
 
-def describe_growth(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> str:
+def describe_growth(plans: Iterable[ReplicaActions], not_yet: Collection[Slot]) -> str:
     """Describe new replicas, not replaced ones, as ``creating 2 replicas of decode``; empty where there are none."""
     new = {
         (item.slot.unit, item.slot.role, item.slot.replica)
@@ -154,9 +154,9 @@ def describe_growth(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> 
     return f"creating {listed}" if listed else ""
 
 
-def replacement_notes(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> Iterator[Note]:
+def replacement_notes(plans: Iterable[ReplicaActions], not_yet: Collection[Slot]) -> Iterator[Note]:
     """Make one Event for all replicas of a role that share a fate."""
-    fates: dict[tuple[str, bool, bool], list[ReplicaPlan]] = {}
+    fates: dict[tuple[str, bool, bool], list[ReplicaActions]] = {}
     for plan in plans:
         again = next((item.slot.role for item in plan.create if item.replaces and item.slot not in not_yet), None)
         if again is not None:
@@ -181,7 +181,7 @@ def replacement_notes(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -
             yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace")
 
 
-def _describe_released(where: str, plans: Iterable[ReplicaPlan]) -> str:
+def _describe_released(where: str, plans: Iterable[ReplicaActions]) -> str:
     pods = [item.pod for plan in plans for item in plan.delete if podstate.is_released(item.pod)]
     reasons = ", ".join(sorted({pod.metadata.annotation(names.ANNOTATION_RELEASE) or "" for pod in pods} - {""}))
     return f"{len(pods)} pods of {where} gave up their nodes: {reasons}"
@@ -191,7 +191,7 @@ Pods = Sequence[core.Pod]
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaPlan:
+class ReplicaActions:
     """Actions for one replica. ``recreated`` says that it was given up as a whole."""
 
     relabel: tuple[Relabel, ...] = ()
@@ -212,7 +212,7 @@ class ReplicaPlanner:
         self._inference = inference
         self._observed = observed
 
-    def plan(self, slots: Sequence[Slot], revision: RoleRevision, fate: Fate) -> ReplicaPlan:
+    def plan(self, slots: Sequence[Slot], revision: RoleRevision, fate: Fate) -> ReplicaActions:
         """Plan the pods of one replica.
 
         Args:
@@ -223,13 +223,13 @@ class ReplicaPlanner:
         slots = [slot for slot in slots if slot not in fate.kept]
         failed = fate.broken or bool(fate.failed)
         if not failed and all(self._is_settled(slot, revision) for slot in slots):
-            return ReplicaPlan()
+            return ReplicaActions()
         places = [self._observed.place(slot) for slot in slots]
         broken = fate.broken or (fate.whole and is_broken(self._inference, places))
         replaced = {place.slot: why for place in places if (why := _why_replaced(place, revision, fate, broken=broken))}
         gone = [(pod, "superseded") for place in places for pod in place.others]
         gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
-        return ReplicaPlan(
+        return ReplicaActions(
             relabel=tuple(_remove_address(pod for pod, _ in gone)),
             delete=tuple(DeletePod(pod, why) for pod, why in gone if not podstate.is_terminating(pod)),
             create=tuple(
@@ -260,7 +260,7 @@ class ReplicaPlanner:
 
 def plan_replicas(
     inference: str, tree: Tree, observed: Observed, fates: Mapping[ReplicaKey, Fate]
-) -> Iterator[ReplicaPlan]:
+) -> Iterator[ReplicaActions]:
     """Plan every replica that there shall be.
 
     Args:

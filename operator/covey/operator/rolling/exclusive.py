@@ -46,7 +46,7 @@ REASON_NO_NODES: Final = "NoNodesForBoth"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PairingCandidate:
     """A pod of a role that serves, not on its way out.
 
     ``shown``: routers take it when it is Ready. ``ready``: it leads its replica, and is.
@@ -90,11 +90,11 @@ def _has_as_many(new: Mapping[str, str], old: Mapping[str, str], ready: Mapping[
 
 
 #: A pod, and whether it is to take requests.
-Change = tuple[Candidate, bool]
+Change = tuple[PairingCandidate, bool]
 
 
 def order_turns(
-    candidates: Sequence[Candidate], wanted: Mapping[str, str], pairings: Pairings
+    candidates: Sequence[PairingCandidate], wanted: Mapping[str, str], pairings: Pairings
 ) -> tuple[tuple[Change, ...], ...]:
     """Order the pods whose label changes in turns, such that no two revisions that are no pairing are shown.
 
@@ -161,7 +161,7 @@ class Exclusive(Pairing):
         return replace(found, actions=Actions(pair=(*found.actions.pair, *turns)))
 
 
-def _change(candidate: Candidate, shown: bool) -> Relabel:  # noqa: FBT001 - the other half of a pair
+def _change(candidate: PairingCandidate, shown: bool) -> Relabel:  # noqa: FBT001 - the other half of a pair
     return Relabel(candidate.pod, {names.LABEL_ENDPOINT: ADDRESSED if shown else HIDDEN})
 
 
@@ -212,12 +212,12 @@ def find_exclusive(
     return Exclusive(pairing.places, pairing.late, remarks, layout, parts, turns)
 
 
-def _candidates(roles: Collection[str], observed: Observed) -> Iterator[Candidate]:
+def _candidates(roles: Collection[str], observed: Observed) -> Iterator[PairingCandidate]:
     for slot, pod in observed.current.items():
         if slot.role in roles and not (podstate.is_draining(pod) or podstate.is_dead(pod)):
             revision, label = map(pod.metadata.label, (names.LABEL_REVISION, names.LABEL_ENDPOINT))
             ready = slot.index == 0 and podstate.is_ready(pod)
-            yield Candidate(slot.role, revision or "", label == ADDRESSED, ready, pod)
+            yield PairingCandidate(slot.role, revision or "", label == ADDRESSED, ready, pod)
 
 
 def _remarks(

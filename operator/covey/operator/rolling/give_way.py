@@ -105,10 +105,10 @@ def find_victims(spec: DisaggregatedInferenceSpec, in_force: Revision, observed:
         in_force: the revision that is rolled out.
         observed: the snapshot, with the claims as they are stored.
     """
-    return _Judge(spec, in_force, observed).decide()
+    return _VictimJudge(spec, in_force, observed).decide()
 
 
-class _Judge:
+class _VictimJudge:
     """The replicas of a resource, sorted once by what may become of them."""
 
     def __init__(self, spec: DisaggregatedInferenceSpec, in_force: Revision, observed: Observed) -> None:

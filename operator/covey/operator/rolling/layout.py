@@ -21,7 +21,7 @@ from covey.operator.rolling.leaving import Leaving, Move, find_move, is_anything
 from covey.operator.rolling.observe import Seen, read_progress
 from covey.operator.rolling.succession import Judged, Spent, Successions, is_lacking
 from covey.rollout import Stage, UnitState, UnitStep
-from covey.rollout.progress import Progress, Settings, resume_progress, tell
+from covey.rollout.progress import RolloutProgress, Settings, resume_progress, tell
 
 _DEADLINE: Final = 1800.0
 
@@ -31,7 +31,7 @@ class Rolling:
     """The layout that there shall be, and the rollout that it is a step of, if there is one."""
 
     layout: Layout
-    progress: Progress | None = None
+    progress: RolloutProgress | None = None
     #: Seconds after which time alone changes something.
     again: float | None = None
     #: Each unit as it is, and as it shall be next.

@@ -31,14 +31,14 @@ from covey.operator.model.observed import Observed, number
 from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
 from covey.operator.rolling.leaving import Leaving
-from covey.rollout import Budget, Replica, RoleState, Stage, UnitState
-from covey.rollout.progress import Gate, Hold, Progress
+from covey.rollout import RoleState, RolloutBudget, RolloutReplica, Stage, UnitState
+from covey.rollout.progress import Gate, Hold, RolloutProgress
 
 #: Gates as former releases called them.
 _FORMER: Final = {"Room": Gate.NODES.value}
 
 
-def read_progress(before: Mapping[str, Any]) -> Progress | None:
+def read_progress(before: Mapping[str, Any]) -> RolloutProgress | None:
     """Read the progress of a rollout from a status; None when it says nothing that can be understood."""
     rollout = before.get("rollout")
     if not isinstance(rollout, Mapping):
@@ -47,7 +47,7 @@ def read_progress(before: Mapping[str, Any]) -> Progress | None:
     ready, outdated, wave = (rollout.get(key, 0) for key in ("ready", "outdated", "wave"))
     if since is None or target is None or not all(isinstance(count, int) for count in (ready, outdated, wave)):
         return None
-    return Progress(target, wave, ready, outdated, since, _read_hold(rollout.get("hold")))
+    return RolloutProgress(target, wave, ready, outdated, since, _read_hold(rollout.get("hold")))
 
 
 def _read_hold(hold: object) -> Hold | None:
@@ -59,7 +59,7 @@ def _read_hold(hold: object) -> Hold | None:
     return Hold(Gate(gate), _text(hold.get("message")) or "", since)
 
 
-def rollout_status(progress: Progress, former: str) -> RolloutStatus:
+def rollout_status(progress: RolloutProgress, former: str) -> RolloutStatus:
     """The value of ``status.rollout``; ``former`` is the revision that is left."""
     hold = progress.hold
     return RolloutStatus(
@@ -200,7 +200,7 @@ class Seen:
                 target,
                 wanted,
                 role.min_replicas,
-                Budget.of(role, wanted),
+                RolloutBudget.of(role, wanted),
                 replicas,
                 frozenset(spare),
                 yields=bool(self.spec.disruption and self.spec.disruption.allow_below_minimum),
@@ -243,12 +243,12 @@ class Seen:
     def _rooms(self) -> Rooms:
         return Rooms(self.observed.current.items())
 
-    def _rank_by_room(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
+    def _rank_by_room(self, unit: int, role: str, replicas: Mapping[int, RolloutReplica]) -> dict[int, RolloutReplica]:
         """Add to replicas what their room is worth: some of them may have to go."""
         rooms = self._rooms.of_replicas(unit, role)
         return {n: replace(replica, standing=(*replica.standing, *rooms.get(n, ()))) for n, replica in replicas.items()}
 
-    def _replica(self, place: ReplicaKey, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
+    def _replica(self, place: ReplicaKey, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> RolloutReplica:
         unit, role, replica = place
         revision = self.running.get(place, self.in_force.roles[role])
         state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
@@ -268,7 +268,7 @@ class Seen:
         opened = bool(changed) and stage < Stage.SERVING and not self.late
         leaves = place in self.leaving.places and stage > Stage.WAITING
         fresh = not ran and place not in self._bound
-        return Replica(
+        return RolloutReplica(
             revision,
             stage,
             state.standing,
@@ -278,7 +278,7 @@ class Seen:
             updating=opened,
         )
 
-    def _mark_updatable(self, place: ReplicaKey, replica: Replica) -> Replica:
+    def _mark_updatable(self, place: ReplicaKey, replica: RolloutReplica) -> RolloutReplica:
         if replica.leaving:
             return replica
         size = replica.revision.size

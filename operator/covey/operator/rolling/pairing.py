@@ -31,7 +31,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, ReplicaKey, Revision, Slot, Tree
 from covey.compile.groups import Object
-from covey.compile.network import Network
+from covey.compile.network import NetworkCompiler
 from covey.compile.revision import Replicas
 from covey.model import image_update
 from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
@@ -296,7 +296,7 @@ def with_pairs(
         and state.is_ready
         and state.revision.hash == revision.hash
     }
-    network = Network(tree.owner, spec)
+    network = NetworkCompiler(tree.owner, spec)
     services: list[Object] = []
     for whole, parts in _wholes(in_force, observed, roles).items():
         if not parts.items() <= laid_out:

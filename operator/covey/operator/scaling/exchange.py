@@ -36,7 +36,7 @@ from covey.kube.resources import COMPOSITE_POD_GROUPS, ROLE_SCALERS
 from covey.model import podstate
 from covey.operator.model.actions import Actions, Annotate, DeletePod, Outcome, PutScaler, Remark
 from covey.operator.model.claimed import RootClaim
-from covey.operator.model.objects import RoleScaler
+from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States, choose_units, replica_states, running_revisions
 from covey.operator.scaling.receivers import devices_of_replica
@@ -259,7 +259,7 @@ def _ask(
     observed: Observed,
     committed: Vector,
     targets: Vector,
-    stored: RoleScaler,
+    stored: StoredScaler,
 ) -> Exchange:
     scale = layout.scale if layout.scale is not None else Scale.of(spec, committed)
     after = replace(scale, totals={**scale.totals, **targets}).over(layout.units)
@@ -344,7 +344,7 @@ def _put_scaler(owner: Owner, exchange: Exchange, observed: Observed) -> PutScal
     return PutScaler(name, api, stored, {}, status)
 
 
-def _status(exchange: Exchange, observed: Observed, stored: RoleScaler | None) -> dict[str, Any]:
+def _status(exchange: Exchange, observed: Observed, stored: StoredScaler | None) -> dict[str, Any]:
     condition = {
         "type": names.COMMITTED,
         "status": "True" if exchange.reason in {REASON_COMMITTED, REASON_DRAINING} else "False",

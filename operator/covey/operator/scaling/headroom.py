@@ -35,7 +35,7 @@ _ROW: Final = "maxFeasible"
 
 
 @dataclass(frozen=True, slots=True)
-class Headroom:
+class HeadroomState:
     """Head-room as it is reported, and the question to be carried.
 
     ``told`` is ``status.headroom``, ``most`` the ``maxFeasible`` of each role that has one. ``again``: seconds until it
@@ -54,7 +54,7 @@ def find_headroom(
     layout: Layout,
     observed: Observed,
     before: Mapping[str, Any],
-) -> Headroom:
+) -> HeadroomState:
     """Find what is known of head-room, and what has to be asked.
 
     Args:
@@ -67,7 +67,7 @@ def find_headroom(
     asked, again = _question(inference.metadata.annotations or {}, observed.now)
     # 1. Nobody asks (any more): nothing is reported.
     if not asked:
-        return Headroom()
+        return HeadroomState()
     return replace(_find_answer(asked, inference, backend, layout, observed, _last(before)), again=again)
 
 
@@ -77,15 +77,15 @@ def _find_answer(
     backend: Backend | None,
     layout: Layout,
     observed: Observed,
-    last: Headroom,
-) -> Headroom:
+    last: HeadroomState,
+) -> HeadroomState:
     # 2. It is answered.
     if last.told.get("asked") == asked:
         return last
     # 3. Nobody can answer it as things are.
     why = _why_not(inference, backend)
     if why:
-        return Headroom({"asked": asked, "observedAt": rfc3339(observed.now), "message": why})
+        return HeadroomState({"asked": asked, "observedAt": rfc3339(observed.now), "message": why})
     root = next((root for _, root in observed.find_roots(inference.metadata.name, layout.units)), None)
     if root is None:
         return last
@@ -99,7 +99,7 @@ def _find_answer(
         return last
     change = {names.ANNOTATION_QUESTION: wanted}
     annotate = Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
-    return Headroom(last.told, last.most, (annotate,))
+    return HeadroomState(last.told, last.most, (annotate,))
 
 
 def _question(annotations: Mapping[str, str], now: float) -> tuple[str, float | None]:
@@ -113,16 +113,16 @@ def _question(annotations: Mapping[str, str], now: float) -> tuple[str, float | 
     return f"{asked} {rfc3339(begun)}".strip(), begun + period - now
 
 
-def _last(before: Mapping[str, Any]) -> Headroom:
+def _last(before: Mapping[str, Any]) -> HeadroomState:
     recorded, rows = before.get(_FIELD), before.get("roles")
     if not isinstance(recorded, Mapping):
-        return Headroom()
+        return HeadroomState()
     counts = {
         str(row.get("name")): most
         for row in (rows if isinstance(rows, list) else ())
         if isinstance(row, Mapping) and isinstance(most := row.get(_ROW), int)
     }
-    return Headroom(recorded, counts)
+    return HeadroomState(recorded, counts)
 
 
 def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
@@ -134,12 +134,12 @@ def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
     return "" if inference.spec.replicas else "there are no units"
 
 
-def _read_answer(answer: core.Headroom) -> Headroom:
+def _read_answer(answer: core.Headroom) -> HeadroomState:
     rows = answer.roles or ()
     texts = [f"{row.name}: {row.message}" for row in rows if row.message]
     texts += [f"{row.name}: there may be capacity for more" for row in rows if row.at_least]
     written = {"asked": answer.asked, "observedAt": answer.observed_at, "message": "; ".join(texts)}
-    return Headroom(written, {row.name: row.replicas for row in rows if row.replicas is not None})
+    return HeadroomState(written, {row.name: row.replicas for row in rows if row.replicas is not None})
 
 
-__all__ = ["Headroom", "find_headroom"]
+__all__ = ["HeadroomState", "find_headroom"]

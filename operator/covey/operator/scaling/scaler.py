@@ -27,7 +27,7 @@ from covey.compile.identity import scaler_name
 from covey.kube.resources import ROLE_SCALERS
 from covey.model import podstate
 from covey.operator.model.actions import Actions, DeleteObject, Outcome, PutScaler, Relabel, Remark
-from covey.operator.model.objects import RoleScaler
+from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States
 
@@ -257,7 +257,7 @@ def _put_action(owner: Owner, name: str, role: str, scaled: Scaled, observed: Ob
     return PutScaler(name, {**api, "metadata": metadata}, stored, patch, status) if patch or status else None
 
 
-def _status(owner: str, role: str, scaled: Scaled, observed: Observed, stored: RoleScaler | None) -> dict[str, Any]:
+def _status(owner: str, role: str, scaled: Scaled, observed: Observed, stored: StoredScaler | None) -> dict[str, Any]:
     condition: dict[str, Any] = {
         "type": names.SCALING_LIMITED,
         "status": "True" if scaled.why else "False",

@@ -32,15 +32,15 @@ from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.model.template_faults import asks_for_devices
 from covey.operator.plan import Plan
-from covey.operator.repair.minimum import Shortage
-from covey.operator.status.units import REASON_NOT_READY, REASON_START_HELD, REASON_SURPLUS, Unit
+from covey.operator.repair.minimum import MinimumShortage
+from covey.operator.status.units import REASON_NOT_READY, REASON_START_HELD, REASON_SURPLUS, UnitSummary
 from covey.operator.validation import AcceptedSpec
 from covey.rollout.progress import Gate, describe_partition
 
 REASON_MINIMUM_MET: Final = "MinimumMet"
 
 
-def minimum_met(shortages: Iterable[Shortage], served: Collection[int], wanted: int, units: int) -> Finding:
+def minimum_met(shortages: Iterable[MinimumShortage], served: Collection[int], wanted: int, units: int) -> Finding:
     """Compute the condition ``MinimumMet``.
 
     Args:
@@ -111,7 +111,7 @@ _HAS_SERVED: Final = "it has served and is below its minimum; "
 _COMING: Final = frozenset({"NotBound", REASON_NOT_READY, REASON_START_HELD})
 
 
-def summarize(conditions: Sequence[Mapping[str, Any]], units: Sequence[Unit]) -> tuple[str, str]:
+def summarize(conditions: Sequence[Mapping[str, Any]], units: Sequence[UnitSummary]) -> tuple[str, str]:
     """Choose the word of STATUS, and the sentence that says why it is not another; empty where all is well."""
     by_type = {condition["type"]: condition for condition in conditions}
     ready, degraded = by_type[names.READY], by_type[names.DEGRADED]
@@ -154,7 +154,7 @@ class Situation:
 
     verdict: AcceptedSpec
     plan: Plan
-    units: Sequence[Unit]
+    units: Sequence[UnitSummary]
     failure: Problem | None = None
     served: Collection[int] = ()
     lives: bool = True
@@ -262,7 +262,9 @@ def _admitted_finding(situation: Situation) -> Finding:
         return "False", situation.problem.reason, situation.problem.message
     # A refused unit comes before one that has only not been looked at: that passes by itself.
     waiting.sort(key=lambda unit: (unit.reason == names.REASON_WAITING, unit.number))
-    worst = waiting[0] if waiting else Unit(0, Phase.PENDING, names.REASON_WAITING, "its groups are being created")
+    worst = (
+        waiting[0] if waiting else UnitSummary(0, Phase.PENDING, names.REASON_WAITING, "its groups are being created")
+    )
     if len(waiting) < len(units):
         count = f"{len(units) - len(waiting)}/{spec.replicas} units are admitted"
         reason = names.REASON_PARTIALLY_ADMITTED if worst.reason != names.REASON_WAITING else worst.reason
@@ -270,7 +272,7 @@ def _admitted_finding(situation: Situation) -> Finding:
     return "False", worst.reason, _of_unit(situation, worst)
 
 
-def _all_admitted(units: Sequence[Unit], spec: DisaggregatedInferenceSpec) -> Finding:
+def _all_admitted(units: Sequence[UnitSummary], spec: DisaggregatedInferenceSpec) -> Finding:
     """``Admitted`` when all units are, with the backend's own reason and message where it has some."""
     if not units:
         return "True", names.REASON_ADMITTED, "no units are wanted"
@@ -344,7 +346,7 @@ def _describe_partition(plan: Plan) -> str:
     return describe_partition((unit for unit, _ in rolling.steps.values()), rolling.progress.target)
 
 
-def _of_unit(situation: Situation, unit: Unit) -> str:
+def _of_unit(situation: Situation, unit: UnitSummary) -> str:
     """The message of a unit, with its number where there are several."""
     return f"unit {unit.number}: {unit.message}" if len(situation.units) > 1 else unit.message
 

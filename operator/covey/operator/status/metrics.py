@@ -33,7 +33,7 @@ from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan
 from covey.operator.rolling.leaving import find_leaving
 from covey.operator.status.conditions import REASON_COMPLETE, REASON_DEADLINE, REASON_ROLLED_BACK
-from covey.operator.status.units import Unit
+from covey.operator.status.units import UnitSummary
 
 
 class Departures:
@@ -170,7 +170,12 @@ class WorkloadGauges(Collector):
         self._reasons: Counter[str] = Counter()
 
     def update(
-        self, key: Key, status: Mapping[str, Any], units: Sequence[Unit], wanted: int, avoided: Collection[str] = ()
+        self,
+        key: Key,
+        status: Mapping[str, Any],
+        units: Sequence[UnitSummary],
+        wanted: int,
+        avoided: Collection[str] = (),
     ) -> None:
         """Take the status of a resource.
 

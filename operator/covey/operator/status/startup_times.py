@@ -23,7 +23,7 @@ from covey.observability import operator_metrics as metrics
 from covey.observability.stage_times import minimum_reached_at, since_true
 from covey.operator.model.accepted import leaves_out, recorded_units
 from covey.operator.model.observed import Observed
-from covey.operator.status.units import Unit
+from covey.operator.status.units import UnitSummary
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class StartupTimes:
         owner: str,
         inference: DisaggregatedInference,
         observed: Observed,
-        units: Iterable[Unit],
+        units: Iterable[UnitSummary],
         before: Mapping[str, Any],
     ) -> None:
         """Observe what is new in the status of a resource that has been written.
@@ -90,7 +90,7 @@ class StartupTimes:
         """Forget a resource that is gone."""
         self._units.pop(owner, None)
 
-    def _observe(self, inference: DisaggregatedInference, observed: Observed, unit: Unit, created: str) -> None:
+    def _observe(self, inference: DisaggregatedInference, observed: Observed, unit: UnitSummary, created: str) -> None:
         ready = _minimum(inference, observed, unit, "Ready") or self._clock()
         bound = _minimum(inference, observed, unit, "PodScheduled")
         if bound is not None:
@@ -108,7 +108,7 @@ def _read_state(unit: int, status: Mapping[str, Any]) -> _UnitState:
     return _UnitState(served=recorded.served, available=recorded.is_available)
 
 
-def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, condition: str) -> float | None:
+def _minimum(inference: DisaggregatedInference, observed: Observed, unit: UnitSummary, condition: str) -> float | None:
     """Time at which a condition of the unit's pods had become True in the minimum of every role."""
     pods: dict[str, dict[int, list[core.Pod]]] = {role.name: {} for role in inference.spec.roles}
     for slot, pod in observed.in_unit(unit.number).items():

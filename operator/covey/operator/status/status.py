@@ -27,7 +27,7 @@ from covey.operator.repair.give_up import loss_fields as remembered
 from covey.operator.replicas.scale import ReplicaState
 from covey.operator.rolling.observe import read_complete, rollout_status
 from covey.operator.status.conditions import Situation, find_conditions, summarize
-from covey.operator.status.units import Unit
+from covey.operator.status.units import UnitSummary
 from covey.operator.validation import AcceptedSpec
 
 #: Seconds that a state must last which is expected to pass.
@@ -40,7 +40,7 @@ PATIENCE: Final = 10.0
 COUNTS: Final = 1.0
 
 
-def is_passing(units: Sequence[Unit], problem: Problem | None, served: Container[int] = ()) -> bool:
+def is_passing(units: Sequence[UnitSummary], problem: Problem | None, served: Container[int] = ()) -> bool:
     """Tell whether units are on their way, and nothing speaks against any of them: the status may soon be another.
 
     They have not been looked at yet, or are about to be bound, or to serve.
@@ -122,7 +122,7 @@ def compute(
     verdict: AcceptedSpec,
     observed: Observed,
     plan: Plan,
-    units: Sequence[Unit],
+    units: Sequence[UnitSummary],
     before: Mapping[str, Any],
     now: str,
     *,
@@ -255,7 +255,7 @@ def _marks(observed: Observed) -> dict[ReplicaKey, tuple[frozenset[str], int]]:
     return {replica: (frozenset(labels), restarts[replica]) for replica, labels in revisions.items()}
 
 
-def _unit(unit: Unit, served: Collection[int], plan: Plan) -> UnitStatus:
+def _unit(unit: UnitSummary, served: Collection[int], plan: Plan) -> UnitStatus:
     rest = remembered(plan.loss, unit.number)
     if unit.path:
         rest["path"] = unit.path
@@ -264,7 +264,9 @@ def _unit(unit: Unit, served: Collection[int], plan: Plan) -> UnitStatus:
     return UnitStatus(unit=unit.number, phase=unit.phase.value, reason=unit.reason, message=unit.message, **rest)
 
 
-def _summary(roles: Sequence[RoleStatus], units: Sequence[Unit], conditions: Sequence[Status], wanted: int) -> Summary:
+def _summary(
+    roles: Sequence[RoleStatus], units: Sequence[UnitSummary], conditions: Sequence[Status], wanted: int
+) -> Summary:
     paths = ("/".join(part or "-" for part in unit.path) for unit in units if unit.path)
     word, message = summarize(conditions, units)
     ready = next(condition for condition in conditions if condition["type"] == names.READY)

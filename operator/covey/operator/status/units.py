@@ -30,7 +30,7 @@ REASON_START_HELD: Final = "StartHeld"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitSummary:
     """One unit.
 
     ``reason`` is the one word for programs, ``message`` the sentence for people; ``path`` is the finest domain that
@@ -67,7 +67,7 @@ class Unit:
 
 def describe_units(
     inference: DisaggregatedInference, backend: Backend | None, observed: Observed, plan: Plan
-) -> Iterator[Unit]:
+) -> Iterator[UnitSummary]:
     """Describe every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
     scale = plan.layout.scale or Scale.of(inference.spec)
     arriving = plan.rolling.arriving if plan.rolling is not None else None
@@ -92,7 +92,7 @@ def describe_units(
             message += ": see its pods"
         if kept is not None and phase is Phase.PARTIAL:
             reason, message = kept.reason, f"the minimum is Ready; {kept.message}"
-        yield Unit(
+        yield UnitSummary(
             number,
             phase,
             reason,

@@ -218,7 +218,7 @@ _SKETCHED: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DomainChoice:
     """A candidate domain, how much further surplus of each role it takes, and how full that makes the roles."""
 
     scope: DomainNode
@@ -291,7 +291,7 @@ class Solution:
         return any(table.holds(need) for table in tables)
 
     @cached_property
-    def choices(self) -> list[Choice]:
+    def choices(self) -> list[DomainChoice]:
         """Return the candidates that allow the best filled surplus."""
         scopes: dict[Table, list[DomainNode]] = {}
         for scope, table in self.tables():
@@ -302,7 +302,7 @@ class Solution:
         if best is None:
             return []
         fill, counts = best
-        return [Choice(scope, counts, fill) for rating, held in rated if rating == best for scope in held]
+        return [DomainChoice(scope, counts, fill) for rating, held in rated if rating == best for scope in held]
 
     def cheapest(self, scopes: Sequence[DomainNode], layout: DemandLayout, chosen: Sequence[Demand]) -> DomainNode:
         """Choose among equally full candidates: fewest domains, least broken, tightest, then the first by name.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Assignment, Domain, Gang, Path, Plan, Preference, ReplicaPlan, Topology
+from covey.placement.model import Assignment, Domain, Gang, Path, Plan, PreferenceOutcome, ReplicaPlan, Topology
 from covey.placement.question.demands import minimum_of, together
 
 
@@ -64,7 +64,7 @@ class _Where:
         return [path for key in sorted(self.minimum) if key[0] in wanted for path in self.paths[key]]
 
 
-def _preferences(gang: Gang, topology: Topology, where: _Where, followers: set[int]) -> Iterable[Preference]:
+def _preferences(gang: Gang, topology: Topology, where: _Where, followers: set[int]) -> Iterable[PreferenceOutcome]:
     if gang.preferred is not None:
         yield _preference("unit", topology, gang.preferred, [where.of_minimum(followers)])
     for i, role in enumerate(gang.roles):
@@ -86,14 +86,16 @@ def _preferences(gang: Gang, topology: Topology, where: _Where, followers: set[i
         depth = topology.depth(spread.level)
         domains = {path[: depth + 1] for path in where.of_minimum(followers)}
         kept = all(spread.occupied.get(domain, 0) < spread.max_per_domain for domain in domains)
-        yield Preference("spread", spread.level, kept, spread.level if kept else None)
+        yield PreferenceOutcome("spread", spread.level, kept, spread.level if kept else None)
 
 
-def _preference(scope: str, topology: Topology, level: str, parts: Sequence[Sequence[Path]]) -> Preference:
+def _preference(scope: str, topology: Topology, level: str, parts: Sequence[Sequence[Path]]) -> PreferenceOutcome:
     """Report whether a preference was met, and the finest level, up to the wanted one, that no part straddles."""
     wanted = topology.depth(level)
     reached = next((depth for depth in range(wanted, -1, -1) if together(parts, depth)), None)
-    return Preference(scope, level, reached == wanted, None if reached is None else topology.levels[reached].name)
+    return PreferenceOutcome(
+        scope, level, reached == wanted, None if reached is None else topology.levels[reached].name
+    )
 
 
 def _shared_domains(topology: Topology, paths: Sequence[Path]) -> tuple[Domain, ...]:

@@ -36,7 +36,7 @@ class UnsupportedClaimError(ValueError):
     """A claim asks for something that cannot be counted; the text goes on after its name."""
 
 
-class Ask(NamedTuple):
+class DeviceAsk(NamedTuple):
     """A class and the selectors of a request, in one spelling: devices that both leave."""
 
     device_class: str
@@ -60,12 +60,12 @@ def _short(selectors: tuple[str, ...]) -> str:
     return f"{shown}~{digest[:32]}"
 
 
-def missing_class(ask: Ask) -> str:
+def missing_class(ask: DeviceAsk) -> str:
     """The reason for which devices cannot be counted of a DeviceClass that does not exist."""
     return f"{ask.resource} is of DeviceClass {ask.device_class}, which does not exist: create it"
 
 
-def asks_of(spec: core.DeviceClaimSpec) -> Mapping[Ask, int]:
+def asks_of(spec: core.DeviceClaimSpec) -> Mapping[DeviceAsk, int]:
     """The devices that a claim asks for.
 
     Raises:
@@ -73,13 +73,13 @@ def asks_of(spec: core.DeviceClaimSpec) -> Mapping[Ask, int]:
     """
     if spec.devices.constraints:
         raise UnsupportedClaimError("has constraints between devices, which Covey cannot count: remove them")
-    asks = Counter[Ask]()
+    asks = Counter[DeviceAsk]()
     for request in spec.devices.requests or ():
         if request.exactly is None:
             raise UnsupportedClaimError(f"has request {request.name} without exactly: ask for one kind of device")
         for field in _uncounted_fields(request.exactly):
             raise UnsupportedClaimError(f"has request {request.name} with {field}, which Covey cannot count: remove it")
-        asks[Ask(request.exactly.device_class_name, _selectors(request))] += request.exactly.count
+        asks[DeviceAsk(request.exactly.device_class_name, _selectors(request))] += request.exactly.count
     if asks.total() > MOST_DEVICES:
         raise UnsupportedClaimError(
             f"asks for {asks.total()} devices, and a claim may have {MOST_DEVICES}: ask for fewer"
@@ -115,13 +115,15 @@ def templates_of(pod: core.Pod) -> Iterator[tuple[str, str]]:
     return ((pod.metadata.namespace, claim["resourceClaimTemplateName"]) for claim in unmade_claims(pod))
 
 
-def asks_of_templates(pod: core.Pod, templates: Mapping[tuple[str, str], core.ResourceClaimTemplate]) -> Counter[Ask]:
+def asks_of_templates(
+    pod: core.Pod, templates: Mapping[tuple[str, str], core.ResourceClaimTemplate]
+) -> Counter[DeviceAsk]:
     """All that claims of a pod will ask for once they are made, of the templates that are known.
 
     Raises:
         UnsupportedClaimError: some of it cannot be counted; the text names the template.
     """
-    asks = Counter[Ask]()
+    asks = Counter[DeviceAsk]()
     for key in templates_of(pod):
         try:
             asks.update(asks_of(templates[key].spec.spec) if key in templates else {})
@@ -130,13 +132,13 @@ def asks_of_templates(pod: core.Pod, templates: Mapping[tuple[str, str], core.Re
     return asks
 
 
-def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceClaim]) -> Counter[Ask]:
+def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceClaim]) -> Counter[DeviceAsk]:
     """All that the claims of a pod ask for and nobody has given to others yet, as far as they are known.
 
     Raises:
         UnsupportedClaimError: some of it cannot be counted; the text names the claim.
     """
-    asks, named = Counter[Ask](), set(claims_named(pod))
+    asks, named = Counter[DeviceAsk](), set(claims_named(pod))
     for key in claims_of(pod):
         claim = claims.get(key)
         if claim is not None and (key not in named or claim.status.allocation is None):
@@ -148,8 +150,8 @@ def asks_of_pod(pod: core.Pod, claims: Mapping[tuple[str, str], core.ResourceCla
 
 
 def find_held(
-    pod: core.Pod, asks: Iterable[Ask], claims: Mapping[tuple[str, str], core.ResourceClaim]
-) -> frozenset[Ask]:
+    pod: core.Pod, asks: Iterable[DeviceAsk], claims: Mapping[tuple[str, str], core.ResourceClaim]
+) -> frozenset[DeviceAsk]:
     """Find those of a pod's asks of which every claim is allocated: it has these devices, and asks for no more.
 
     None before it is bound: a pin may have to be judged once more.

@@ -20,8 +20,8 @@ from itertools import permutations, product
 from typing import Final, NamedTuple
 
 from covey.api import core
-from covey.placement.cluster.claims import Ask, missing_class
-from covey.placement.cluster.selectors import Condition, in_turn, parse_selector
+from covey.placement.cluster.claims import DeviceAsk, missing_class
+from covey.placement.cluster.selectors import DeviceCondition, in_turn, parse_selector
 
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 #: Requests with different selectors that are in play at a time, in all and of one namespace: each is judged for each device.
@@ -56,24 +56,24 @@ class DeviceClasses:
     def __init__(self) -> None:
         self._noted: dict[str, core.DeviceClass] = {}
         #: By UID of the pod: when it was created, and its namespace; and whether this gives way to what others ask for.
-        self._askers: dict[Ask, dict[str, tuple[str, str]]] = {}
-        self._asked_by: dict[str, dict[Ask, bool]] = {}
+        self._askers: dict[DeviceAsk, dict[str, tuple[str, str]]] = {}
+        self._asked_by: dict[str, dict[DeviceAsk, bool]] = {}
         #: For how many pods it does not.
-        self._waiting = Counter[Ask]()
-        self._asks: tuple[Ask, ...] = ()
-        self._left: frozenset[Ask] = frozenset()
-        self._names: dict[Ask, tuple[str, ...]] = {}
+        self._waiting = Counter[DeviceAsk]()
+        self._asks: tuple[DeviceAsk, ...] = ()
+        self._left: frozenset[DeviceAsk] = frozenset()
+        self._names: dict[DeviceAsk, tuple[str, ...]] = {}
         self._settled: frozenset[Mix] | None = None
         self.known: Mapping[str, core.DeviceClass] = {}
         #: By class, or by what is asked for of it.
-        self.conditions: Mapping[str, Condition] = {}
+        self.conditions: Mapping[str, DeviceCondition] = {}
         #: Resource → its condition, and why a resource cannot be counted.
         self.served: dict[str, str] = {}
         self.problems: dict[str, str] = {}
         #: Resource → two conditions that overlap: as many devices as more of a node meet, where some meet both, else those of both.
         self.shared: dict[str, tuple[str, str]] = {}
         #: What claims ask for that was judged and cannot be counted, and why.
-        self.refused: dict[Ask, str] = {}
+        self.refused: dict[DeviceAsk, str] = {}
 
     def note(self, class_: core.DeviceClass) -> bool:
         """Take a class down; tells whether devices have to be judged anew."""
@@ -85,7 +85,7 @@ class DeviceClasses:
         """Forget a class; tells whether devices have to be judged anew."""
         return self._noted.pop(name, None) is not None
 
-    def ask(self, pod: core.Pod, asks: Collection[Ask], yielding: Collection[Ask] = ()) -> bool:
+    def ask(self, pod: core.Pod, asks: Collection[DeviceAsk], yielding: Collection[DeviceAsk] = ()) -> bool:
         """Note what the claims of a pod ask for; tells whether devices have to be judged anew.
 
         Args:
@@ -111,11 +111,11 @@ class DeviceClasses:
             return states != changed
         return [known for known, _ in states] != [known for known, _ in changed]
 
-    def has_judged(self, ask: Ask) -> bool:
+    def has_judged(self, ask: DeviceAsk) -> bool:
         """Tell whether devices were judged since somebody has asked for these."""
         return ask in self._asks or ask in self._left
 
-    def refusal(self, ask: Ask) -> str | None:
+    def refusal(self, ask: DeviceAsk) -> str | None:
         """Return why devices that are asked for cannot be counted."""
         if ask not in self._left:
             return self.refused.get(ask)
@@ -127,7 +127,7 @@ class DeviceClasses:
         """Tell whether every device has the same traits by both."""
         return self.conditions == other.conditions
 
-    def names_of(self, ask: Ask) -> tuple[str, ...]:
+    def names_of(self, ask: DeviceAsk) -> tuple[str, ...]:
         """The resources of which each device that is asked for takes one."""
         return self._names.get(ask, (ask.resource,))
 
@@ -191,7 +191,7 @@ class DeviceClasses:
     def _settle_asks(self, named: Mapping[str, str], overlaps: _Overlaps, kinds: Mix) -> None:
         """Find out which of what claims ask for can be counted, and by which resources."""
         self._names, self.refused, self.shared = {}, {}, {}
-        taken: list[Ask] = []
+        taken: list[DeviceAsk] = []
         for ask in self._asks:
             problem = self._problem_of(ask.device_class, kinds) or self._problem_of(ask.key, kinds)
             if problem is None:
@@ -215,19 +215,19 @@ class DeviceClasses:
                     one, two = sorted((ask, other))
                     above.append(shared := f"{one.resource} | {two.resource}")
                     self.shared[shared] = (one.key, two.key)
-            base, implicit = Ask(ask.device_class), f"{IMPLICIT}{ask.device_class}"
+            base, implicit = DeviceAsk(ask.device_class), f"{IMPLICIT}{ask.device_class}"
             above += [implicit] if implicit in self.served else []
             self._names[ask] = tuple(dict.fromkeys((ask.resource, base.resource, *above)))
             self.served |= {ask.resource: ask.key, base.resource: base.key}
 
-    def _choose(self) -> tuple[Ask, ...]:
+    def _choose(self) -> tuple[DeviceAsk, ...]:
         """Choose the asks that can be judged: tenants may write any number of others.
 
         Namespaces take turns, each with what it asked for first. What gives way comes after all else.
         """
         since = {ask: min(of.values()) for ask, of in self._askers.items() if ask.device_class in self._noted}
         turn = Counter[str]()
-        places: dict[Ask, int] = {}
+        places: dict[DeviceAsk, int] = {}
         for ask in sorted(since, key=lambda ask: (not self._waiting[ask], since[ask], ask)):
             places[ask] = turn[since[ask][1]]
             turn[since[ask][1]] += bool(ask.selectors)
@@ -291,7 +291,7 @@ def traits_of(
     spec: core.ResourceSliceSpec,
     device: core.Device,
     known: Traits | None,
-    conditions: Mapping[str, Condition],
+    conditions: Mapping[str, DeviceCondition],
     kept: AbstractSet[str] = frozenset(),
 ) -> Traits:
     """Judge a device of a slice by conditions, with what is ``known`` of it by those that are ``kept``."""
@@ -315,7 +315,7 @@ def _intern(traits: Traits) -> Traits:
     return traits
 
 
-def _condition(class_: core.DeviceClass) -> Condition | None:
+def _condition(class_: core.DeviceClass) -> DeviceCondition | None:
     """The selectors of a class, one after the other; None if one of them is not known."""
     expressions = ((selector.get("cel") or {}).get("expression", "") for selector in class_.spec.selectors or ())
     try:

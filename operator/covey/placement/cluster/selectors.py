@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Condition:
+class DeviceCondition:
     """What is asked of a device.
 
     ``judge`` takes a driver and a device: True, False, or None for an error. ``fields`` are all that it reads besides the
@@ -71,7 +71,7 @@ class UnknownSelectorError(ValueError):
 
 
 @lru_cache(maxsize=1024)
-def parse_selector(expression: str) -> Condition:
+def parse_selector(expression: str) -> DeviceCondition:
     """The condition that an expression states.
 
     Raises:
@@ -84,7 +84,7 @@ def parse_selector(expression: str) -> Condition:
     return all_of(conditions)
 
 
-def all_of(conditions: Sequence[Condition]) -> Condition:
+def all_of(conditions: Sequence[DeviceCondition]) -> DeviceCondition:
     """Join conditions by ``&&``: false if one is false, else an error if one is."""
 
     def judge(driver: str, device: core.Device) -> bool | None:
@@ -99,7 +99,7 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
     return _joined(judge, conditions)
 
 
-def in_turn(conditions: Sequence[Condition]) -> Condition:
+def in_turn(conditions: Sequence[DeviceCondition]) -> DeviceCondition:
     """Join selectors as kube-scheduler does: the first that is not true decides, an error or not."""
 
     def judge(driver: str, device: core.Device) -> bool | None:
@@ -111,8 +111,8 @@ def in_turn(conditions: Sequence[Condition]) -> Condition:
     return _joined(judge, conditions)
 
 
-def _joined(judge: Callable[[str, core.Device], bool | None], conditions: Sequence[Condition]) -> Condition:
-    return Condition(judge, frozenset[Field]().union(*(condition.fields for condition in conditions)))
+def _joined(judge: Callable[[str, core.Device], bool | None], conditions: Sequence[DeviceCondition]) -> DeviceCondition:
+    return DeviceCondition(judge, frozenset[Field]().union(*(condition.fields for condition in conditions)))
 
 
 @lru_cache(maxsize=1024)
@@ -142,14 +142,14 @@ class _Reader:
     def __init__(self, tokens: list[str]) -> None:
         self.left = tokens
 
-    def conjunction(self) -> list[Condition]:
+    def conjunction(self) -> list[DeviceCondition]:
         conditions = self._term()
         while self.left[:1] == ["&&"]:
             self._expect("&&")
             conditions += self._term()
         return conditions
 
-    def _term(self) -> list[Condition]:
+    def _term(self) -> list[DeviceCondition]:
         if self.left[:1] == ["("]:
             self._expect("(")
             condition = self.conjunction()
@@ -175,7 +175,7 @@ class _Reader:
         self._expect("]", ".")
         return domain, self._take()
 
-    def _comparison(self, read: Callable[[str, core.Device], object], kind: type | None = None) -> Condition:
+    def _comparison(self, read: Callable[[str, core.Device], object], kind: type | None = None) -> DeviceCondition:
         wanted = [self._constant()] if self._take_one_of("==", "in") == "==" else self._list()
         known = {(type(constant), constant) for constant in wanted}
         if len({kind or type(wanted[0]), *map(type, wanted)}) > 1:
@@ -185,9 +185,9 @@ class _Reader:
             value = read(driver, device)
             return None if value is None else (type(value), value) in known
 
-        return Condition(judge)
+        return DeviceCondition(judge)
 
-    def _capacity(self, domain: str, name: str) -> Condition:
+    def _capacity(self, domain: str, name: str) -> DeviceCondition:
         self._expect(".", "compareTo", "(", "quantity", "(")
         try:
             bound = parse_quantity(self._text())
@@ -204,7 +204,7 @@ class _Reader:
             except ValueError:
                 return None
 
-        return Condition(judge, frozenset({("capacity", domain, name)}))
+        return DeviceCondition(judge, frozenset({("capacity", domain, name)}))
 
     def _list(self) -> list[Value]:
         self._expect("[")

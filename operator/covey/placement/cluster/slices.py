@@ -25,10 +25,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from covey.api import core
-from covey.placement.cluster.claims import MOST_DEVICES, Ask
+from covey.placement.cluster.claims import MOST_DEVICES, DeviceAsk
 from covey.placement.cluster.classes import DeviceClasses, Traits, traits_of
 from covey.placement.cluster.resources import amount
-from covey.placement.cluster.selectors import Condition, Field, read_fields
+from covey.placement.cluster.selectors import DeviceCondition, Field, read_fields
 
 #: Marks the claim that kube-scheduler makes for a pod's extended resources.
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -97,7 +97,7 @@ class DeviceCounts:
         """Forget a DeviceClass."""
         return self._judge_all() if self.classes.drop(name) else ()
 
-    def ask(self, pod: core.Pod, asks: Collection[Ask], yielding: Collection[Ask] = ()) -> bool:
+    def ask(self, pod: core.Pod, asks: Collection[DeviceAsk], yielding: Collection[DeviceAsk] = ()) -> bool:
         """Note all that the claims of a pod ask for, nothing once it is gone; tells whether ``judge`` is due.
 
         Args:
@@ -347,7 +347,7 @@ class DeviceCounts:
 class _Judgement:
     """Judges devices by conditions that are new, beside what is known by those that are kept: those that are alike once."""
 
-    def __init__(self, new: Mapping[str, Condition], kept: frozenset[str]) -> None:
+    def __init__(self, new: Mapping[str, DeviceCondition], kept: frozenset[str]) -> None:
         self._new, self._kept = new, kept
         self._fields = tuple(frozenset[Field]().union(*(condition.fields for condition in new.values())))
         self._judged: dict[tuple[object, ...], Traits] = {}

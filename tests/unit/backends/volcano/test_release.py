@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders.inferences import inference
 from covey.api.inference import DisaggregatedInference
-from covey.backends import Identity, Owned, Progress, ReplicaProgress
+from covey.backends import Identity, Owned, ReleaseFacts, ReplicaProgress
 from covey.backends.volcano import Volcano
 from covey.compile import Slot, type_of
 from unit.backends.volcano.objects import kthena, workers
@@ -48,9 +48,9 @@ def progress(
     resource: DisaggregatedInference,
     *units: Mapping[tuple[str, int], int],
     objects: Mapping[Identity, Owned] | None = None,
-) -> Progress:
+) -> ReleaseFacts:
     found = {unit: replicas(resource, states, unit) for unit, states in enumerate(units)}
-    return Progress(resource, found, stored(resource) if objects is None else objects)
+    return ReleaseFacts(resource, found, stored(resource) if objects is None else objects)
 
 
 def every(state: int, **others: int) -> dict[tuple[str, int], int]:
@@ -93,7 +93,7 @@ def test_running_is_no_word_for_a_minimum() -> None:
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> Progress:
+def situations(draw: st.DrawFn) -> ReleaseFacts:
     units = []
     for _ in range(2):
         states = {
@@ -108,7 +108,7 @@ def situations(draw: st.DrawFn) -> Progress:
 
 
 @given(situations())
-def test_whatever_is_there_no_part_of_a_minimum_goes_and_no_surplus_before_it(seen: Progress) -> None:
+def test_whatever_is_there_no_part_of_a_minimum_goes_and_no_surplus_before_it(seen: ReleaseFacts) -> None:
     let_go = set(Volcano().release(seen).slots)
     for unit, found in seen.units.items():
         minimum = [each for each in found if each.in_minimum]
@@ -123,7 +123,7 @@ def test_whatever_is_there_no_part_of_a_minimum_goes_and_no_surplus_before_it(se
 
 
 @given(situations())
-def test_it_comes_to_an_end(seen: Progress) -> None:
+def test_it_comes_to_an_end(seen: ReleaseFacts) -> None:
     """With room for everything, everything is let go and bound in the end."""
     objects = stored(GANG)
     for _ in range(6):
@@ -145,4 +145,4 @@ def test_it_comes_to_an_end(seen: Progress) -> None:
 
 @pytest.mark.parametrize("spec", [{"replicas": 0}, {"suspend": True}])
 def test_nothing_to_let_go(spec: dict[str, Any]) -> None:
-    assert Volcano().release(Progress(kthena(**spec), {}, {})).slots == ()
+    assert Volcano().release(ReleaseFacts(kthena(**spec), {}, {})).slots == ()
