@@ -223,7 +223,8 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str], held
         going: UIDs of pods that do not stay.
         held: roles of which it is decided elsewhere who takes requests.
     """
-    selected = _roles_selected(tree)
+    # Roles with a Service that takes requests: pods of former releases get its label when there is one.
+    selected = frozenset(body["metadata"]["labels"][names.LABEL_ROLE] for body in tree.published)
     for slot in tree.slots:
         pod = observed.current.get(slot)
         if pod is None or pod.metadata.uid in going:
@@ -242,11 +243,6 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str], held
         stale = {key: value for key, value in notes.items() if pod.metadata.annotation(key) != value}
         if wrong or stale:
             yield Relabel(pod, wrong, stale)
-
-
-def _roles_selected(tree: Tree) -> frozenset[str]:
-    """Roles with a Service that takes requests. Pods of former releases get its label when there is one."""
-    return frozenset(body["metadata"]["labels"][names.LABEL_ROLE] for body in tree.published)
 
 
 def _withdrawn(tree: Tree, slot: Slot, labels: Mapping[str, str], wanted: Collection[str]) -> dict[str, str | None]:

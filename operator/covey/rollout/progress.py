@@ -129,7 +129,8 @@ def tell(
         now: seconds since the epoch.
     """
     states = [state for unit, _ in units.values() for state in unit.roles.values()]
-    ready, outdated = _counts(states)
+    ready = sum(serving(state.updated) for state in states)
+    outdated = sum(len(state.outdated) for state in states)
     lacking = any(
         serving(state.updated) < state.wanted or any(replica.updating for replica in state.updated.values())
         for state in states
@@ -172,12 +173,6 @@ def describe_partition(units: Iterable[UnitState], target: str) -> str:
         for name, kept in partitions.items()
     )
     return f"partitioned roll out complete: {', '.join(counts)} are of revision {target}"
-
-
-def _counts(states: Iterable[RoleState]) -> tuple[int, int]:
-    """New replicas that serve, and old ones."""
-    role_states = tuple(states)
-    return sum(serving(state.updated) for state in role_states), sum(len(state.outdated) for state in role_states)
 
 
 def _wave(state: RoleState, step: Mapping[int, object]) -> int:

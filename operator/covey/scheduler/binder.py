@@ -3,7 +3,7 @@
 ``barrier`` decides which pods may go; here the callers wait, hang up, and are answered. Works on every replica without
 the lease, from a synced cache only. Nothing is lost with the process: kube-scheduler calls again.
 
-Every call and every event costs the same, however large the gang: it is counted (``barrier.Progress``), and the unit is
+Every call and every event costs the same, however large the gang: it is counted (``BarrierCounts``), and the unit is
 looked at as a whole when the counts say that something may go, and when its groups change. Then every node is checked
 once more (``bindings.Checks``). If one fails, every waiting call of the gang fails, and the pods that cannot go are
 released, to be planned again. So it is where the pins do not keep a level that the gang requires.
@@ -30,7 +30,9 @@ from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
-from covey.scheduler.barrier import ArrivalMarks, Call, HeldCalls, Progress, releasable, release_reason
+from covey.scheduler.arrival_marks import ArrivalMarks
+from covey.scheduler.barrier import Call, HeldCalls, releasable, release_reason
+from covey.scheduler.barrier_counts import BarrierCounts
 from covey.scheduler.bindings import Bindings, Checks, Strangers, Tasks
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.guard import BindArgs
@@ -76,7 +78,7 @@ class Binder:
         self._going: set[str] = set()
         self._breath = Breath()
         self._checks = Checks(cache, self._breath, topology)
-        self._progress: dict[Key, Progress] = {}
+        self._progress: dict[Key, BarrierCounts] = {}
         #: Units that will be looked at, that are being looked at, and when one may be again.
         self._due: set[Key] = set()
         self._looking: set[Key] = set()
@@ -226,7 +228,7 @@ class Binder:
             if not self.waiting.holds(root):
                 self._forget(root)
 
-    async def _count(self, root: Key) -> Progress | None:
+    async def _count(self, root: Key) -> BarrierCounts | None:
         """The progress of a unit, counted again only when its shape has changed."""
         progress = self._progress.get(root)
         if progress is None or progress.stale:
@@ -240,13 +242,13 @@ class Binder:
             await self._fail_unit(root, GROUP_GONE)
             return None
         if progress is None or progress.stale:
-            progress = Progress(unit, self._cache.index.members(root), self.waiting.calls)
+            progress = BarrierCounts(unit, self._cache.index.members(root), self.waiting.calls)
             self._progress[root] = progress
             self._next[root] = asyncio.get_running_loop().time() + max(0, progress.pods - SMALL) * PAUSE
             await self._breath.take()
         return progress
 
-    async def _release(self, root: Key, progress: Progress) -> None:
+    async def _release(self, root: Key, progress: BarrierCounts) -> None:
         """Let go what may go, when its places are still good."""
         await self._cache.steady()
         losses = progress.losses

@@ -112,8 +112,10 @@ class ExtenderServer:
         return answer
 
     async def _call(self, request: web.Request, work: Callable[[bytes], Awaitable[_Outcome]]) -> _Outcome:
+        # 1. Nothing is answered from a cache that is not synced.
         if not self._synced():
             return "unavailable", _failure(503, "the cache is not synced yet")
+        # 2. One body, and all together, are bounded, and so is the time for one.
         size = MAX_BODY if request.content_length is None else request.content_length
         if size > MAX_BODY:
             return _too_large()
@@ -129,6 +131,7 @@ class ExtenderServer:
             return "timeout", _failure(408, f"the call did not come within {READ_SECONDS:g} s")
         finally:
             self._reading -= size
+        # 3. The answer, for what can be read.
         try:
             return await work(body)
         except msgspec.MsgspecError as error:
@@ -143,11 +146,13 @@ class ExtenderServer:
         return "ok" if result.node_name_to_meta_victims else "refused", _json(ENCODER.encode(result))
 
     async def _bind(self, body: bytes) -> _Outcome:
+        # 1. So many are held, of gangs and of ordinary pods; one that calls again for the same pod has its place.
         args = BIND_ARGS.decode(body)
         member = self._binder.is_member(args)
         under_way = self._binding[member]
         if under_way >= self._most[member] and args.pod_uid not in self._binder.waiting:
             return "busy", _bound(f"{under_way} calls are held already; it is tried again")
+        # 2. It waits at the barrier until its gang may go, and is bound.
         self._binding[member] += 1
         try:
             why = await self._binder.bind(args)
@@ -157,6 +162,7 @@ class ExtenderServer:
             return "unavailable", response
         finally:
             self._binding[member] -= 1
+        # 3. A refusal has kube-scheduler try again.
         if why:
             log.info("bind refused", namespace=args.pod_namespace, pod=args.pod_name, node=args.node, why=why)
         return "refused" if why else "ok", _bound(why)

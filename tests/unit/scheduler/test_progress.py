@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from builders.members import GATE, RELEASE, START, group, member, pod, role_groups, root_key, unit
 from covey.admission.tree import Unit
 from covey.api import core
-from covey.scheduler.barrier import Call, Progress, releasable
+from covey.scheduler.barrier import Call, releasable
+from covey.scheduler.barrier_counts import BarrierCounts
 
 ROOT = root_key("root")
 TOGETHER = {"scheduling.covey.dev/together": "t"}
@@ -74,7 +75,7 @@ def test_nothing_may_go_that_the_counts_did_not_tell(
     pods: dict[int, core.Pod] = {}
     calls: dict[str, Call] = {}
     known = assembled(pods, groups)
-    progress = Progress(known, (), calls)
+    progress = BarrierCounts(known, (), calls)
     looked: set[str] = set()
     for turn, (place, event) in enumerate(history):
         labels = TOGETHER if kind == "marked" and PLACES[place][1] else {}
@@ -104,6 +105,6 @@ def test_nothing_may_go_that_the_counts_did_not_tell(
             assert may_go <= looked
             continue
         if progress.stale:
-            progress = Progress(known, pods.values(), calls)
+            progress = BarrierCounts(known, pods.values(), calls)
         assert progress.may_go() or not may_go
         looked = may_go

@@ -215,27 +215,32 @@ class _FailureJudge:
         role = self._roles.get(replica[1])
         if role is None:
             return
+        # 1. Most have nothing to note, most of the time.
         policy = policy_of(role, revision.size)
         whole = policy in {RestartPolicy.RECREATE_REPLICA, RestartPolicy.RECREATE_UNIT}
         if self._is_quiet(slots, role, policy):
             if whole:
                 self._fates[replica] = _WHOLE
             return
+        # 2. What has failed, and whether it costs the whole replica.
         places = [self._observed.place(slot) for slot in slots]
         since = ready_since(places)
         whole = whole or (policy is RestartPolicy.RECREATE_REPLICA_AFTER_START and since is not None)
         faults = tuple(self._faults(places, revision, role, policy, since))
+        # 3. What becomes of it: of the replica, or of each pod that has failed.
         fate = self._fate_without_failure(places, revision, role, whole=whole)
         if whole and faults:
             fate = self._fail(places, revision, role, faults, since, fate, alone=False)
         for fault in () if whole else faults:
             mine = [place for place in places if place.slot == fault.slot]
             fate = self._fail(mine, revision, role, (fault,), since, fate, alone=True)
+        # 4. Nothing has failed: it may be late, and others are told that it starts.
         if not faults and since is None:
             self._start(places, revision, role, policy)
         elif not faults:
             self._marks += failures.tell_scheduler(places, self._observed.now)
             self._marks += failures.add_sidecars(places) if policy is not RestartPolicy.NONE else ()
+        # 5. A unit that is recreated goes as one, when all replicas have been looked at.
         lost = whole and is_broken(self._name, places)
         if policy is RestartPolicy.RECREATE_UNIT and not fate.kept and (fate.broken or lost):
             self._units.fail(replica[0], places, fate)
