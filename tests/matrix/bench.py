@@ -13,7 +13,7 @@ from builders.manifests import Object
 from cluster.namespaces import empty_namespace, make_namespace
 from cluster.serving import BLOCK, RACK, Serving
 from cluster.workbench import name_of, uid_of
-from covey.api.inference import Backend
+from covey.api.inference import BackendName
 from localcluster import Cluster, Nodes, Recording, eventually
 from matrix.columns import Column
 from matrix.history import Need, Partial, Pods, Whole, partials
@@ -80,7 +80,7 @@ class Bench(Serving):
             blocks=blocks, racks=racks, nodes=count, gpus=gpus, prefix=f"{self.prefix}-{len(self.names)}-"
         )
         self.names.extend(described.names)
-        if self.column.backend is Backend.VOLCANO:
+        if self.column.backend is BackendName.VOLCANO:
             self._add_hyper_nodes(described)
         self.view.touch()
         self.cluster.add_nodes(described)

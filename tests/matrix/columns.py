@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from covey.api.inference import Backend
+from covey.api.inference import BackendName
 from covey.backends import BACKENDS
 from localcluster import Cluster, native_groups
 from localcluster.programs import ROOT, scheduler_config
@@ -21,7 +21,7 @@ class Column:
     ``patience`` how many mean so where more was wanted.
     """
 
-    backend: Backend
+    backend: BackendName
     version: str
     rest: float
     patience: float
@@ -51,9 +51,9 @@ class Column:
             cluster.install_account_policies()
             cluster.apply((ROOT / "examples" / "topology.yaml").read_text())
             match self.backend:
-                case Backend.VOLCANO:
+                case BackendName.VOLCANO:
                     cluster.start_volcano()
-                case Backend.KUBERNETES:
+                case BackendName.KUBERNETES:
                     cluster.start_scheduler()
                 case _:
                     scheduler = cluster.start_covey("scheduler")
@@ -64,20 +64,20 @@ class Column:
 
     def _cluster(self) -> Cluster:
         match self.backend:
-            case Backend.VOLCANO:
+            case BackendName.VOLCANO:
                 return Cluster(volcano=True)
-            case Backend.KUBERNETES:
+            case BackendName.KUBERNETES:
                 return Cluster(kubernetes=self.version, gates=native_groups(self.version))
             case _:
                 return Cluster(kubernetes=self.version)
 
 
-EXTENDER: Final = Column(Backend.EXTENDER, "1.37", rest=1.5, patience=30)
-EXTENDER_OLDEST: Final = Column(Backend.EXTENDER, "1.30", rest=1.5, patience=30)
+EXTENDER: Final = Column(BackendName.EXTENDER, "1.37", rest=1.5, patience=30)
+EXTENDER_OLDEST: Final = Column(BackendName.EXTENDER, "1.30", rest=1.5, patience=30)
 #: kube-scheduler waits up to 10 s before it tries again what did not fit.
-KUBERNETES_1_37: Final = Column(Backend.KUBERNETES, "1.37", rest=2, patience=30)
-KUBERNETES_1_36: Final = Column(Backend.KUBERNETES, "1.36", rest=2, patience=30)
-KUBERNETES_1_35: Final = Column(Backend.KUBERNETES, "1.35", rest=2, patience=30)
+KUBERNETES_1_37: Final = Column(BackendName.KUBERNETES, "1.37", rest=2, patience=30)
+KUBERNETES_1_36: Final = Column(BackendName.KUBERNETES, "1.36", rest=2, patience=30)
+KUBERNETES_1_35: Final = Column(BackendName.KUBERNETES, "1.35", rest=2, patience=30)
 #: Volcano's scheduler looks once a second.
-VOLCANO: Final = Column(Backend.VOLCANO, "1.14", rest=2.5, patience=30)
+VOLCANO: Final = Column(BackendName.VOLCANO, "1.14", rest=2.5, patience=30)
 COLUMNS: Final = (EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35, VOLCANO)

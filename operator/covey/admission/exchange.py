@@ -73,7 +73,7 @@ class ExchangeTerms:
     pause: Callable[[], None] = lambda: None
 
 
-class _LimitError(Exception):
+class _ExchangeLimitError(Exception):
     """The plans of an answer are used up."""
 
 
@@ -131,7 +131,7 @@ class _Judge:
             changes.remove(_keys(each for side in self._sides.values() for each in side.leaving))
             try:
                 return self._find(wanted, most)
-            except _LimitError:
+            except _ExchangeLimitError:
                 self._is_unknown = True
                 return None
 
@@ -195,7 +195,7 @@ class _Judge:
     def _try(self, coming: Mapping[str, int], gone: Sequence[ReplicaRequest], most: int) -> frozenset[str] | None:
         """Nodes of those that come, if some were gone; None where they have no places."""
         if self._plans >= most:
-            raise _LimitError
+            raise _ExchangeLimitError
         if self._plans:
             self._terms.pause()
         self._plans += 1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from covey.admission import obstacles
-from covey.admission.roles import Member, Part, Replica, Scope, UnitRole
+from covey.admission.roles import Member, Replica, ReplicaPart, Scope, UnitRole
 from covey.admission.tree import TreeNode, Unit, incomplete_sets, number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, REASON_INVALID, REASON_INVALID_TOPOLOGY, REASON_UNSUPPORTED
@@ -322,7 +322,7 @@ def _replica(replica: Replica, reader: Reader, level: str | None) -> ReplicaRequ
     return ReplicaRequest(replica.number, pods, replica.together, parts, (replica.after,) if replica.after else ())
 
 
-def _parts(part: Part, reader: Reader) -> Iterator[model.Part]:
+def _parts(part: ReplicaPart, reader: Reader) -> Iterator[model.Part]:
     """A part of a replica, or where it has no level what is inside it."""
     required, _ = reader.own(part.group)
     inside = tuple(found for each in part.parts for found in _parts(each, reader))

@@ -84,7 +84,7 @@ def most_feasible(
         pause: called between two plans; what it raises ends the search.
     """
     try:
-        return _Search(role, sites, inventory, is_shared=is_shared, shape=shape, pause=pause).answer()
+        return _HeadroomSearch(role, sites, inventory, is_shared=is_shared, shape=shape, pause=pause).answer()
     except UnknownError as error:
         return HeadroomAnswer(role, None, message=str(error))
 
@@ -133,7 +133,7 @@ class _UnitRoom:
     refused: Sequence[ReplicaRequest] = ()
 
 
-class _Search:
+class _HeadroomSearch:
     """One role of one resource."""
 
     def __init__(

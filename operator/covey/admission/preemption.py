@@ -77,7 +77,7 @@ def search(
         if first.verdict is not Verdict.INFEASIBLE:
             return Nobody(first.verdict, judge.plans)
         measured = replace(terms, resource=measure_taking(judge.gang, inventory))
-        found = _Search(judge, list(candidates), measured, rules or Rules(lower_priority(gang)), tuple(ordinary))
+        found = _VictimSearch(judge, list(candidates), measured, rules or Rules(lower_priority(gang)), tuple(ordinary))
         try:
             return found.run()
         except OutOfPlansError:
@@ -128,7 +128,7 @@ class _Site:
         return tuple(map(sum, zip(*totals, strict=True)))
 
 
-class _Search:
+class _VictimSearch:
     """One search. The inventory is without what comes free anyway, and otherwise as it is."""
 
     def __init__(

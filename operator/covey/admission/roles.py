@@ -1,6 +1,6 @@
 """A tree in the planner's terms: roles whose replicas come whole, and scopes that confine some of them. Pure.
 
-A subtree whose minimum is one set of pods is one *replica*, whatever groups it consists of (``Part``). Groups that must
+A subtree whose minimum is one set of pods is one *replica*, whatever groups it consists of (``ReplicaPart``). Groups that must
 all come are taken apart; of groups of which only some must come, each is a replica of one role. What is beyond a
 minimum is a role outside the gang: its pods, or its groups, come one by one *after* what they are surplus of. A level
 on a group that is more than one replica is a *scope* over all of them.
@@ -20,12 +20,12 @@ Member = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReplicaPart:
     """A group inside a replica. ``pods`` are all under it, those of ``parts`` too."""
 
     group: core.Group
     pods: tuple[core.Pod, ...]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ReplicaPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Replica:
     size: int
     pods: tuple[core.Pod, ...]
     together: str | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ReplicaPart, ...] = ()
     after: Member | None = None
 
     @property
@@ -268,16 +268,16 @@ class Roles:
         return [(name, replica.number) for replica in replicas]
 
 
-def _need(node: TreeNode) -> tuple[Part, int]:
+def _need(node: TreeNode) -> tuple[ReplicaPart, int]:
     """The pods of a node's minimum, as far as they exist, and how many they must be."""
     if node.leaf:
         pods = gang_of(node)[0]
-        return Part(node.group, tuple(pods)), node.count
+        return ReplicaPart(node.group, tuple(pods)), node.count
     least = [_need(child) for child in split_by_minimum(node)[0]]
     parts = tuple(part for part, _ in least)
     # A group that does not exist has one pod at least.
     size = sum(size for _, size in least) + node.count - len(least)
-    return Part(node.group, tuple(pod for part in parts for pod in part.pods), parts), size
+    return ReplicaPart(node.group, tuple(pod for part in parts for pod in part.pods), parts), size
 
 
 def _guessed_composites(node: TreeNode) -> list[str]:

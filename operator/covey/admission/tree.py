@@ -25,7 +25,7 @@ from covey.admission.nodes import (
     prefers,
     role_name,
 )
-from covey.admission.roles import Member, Part, Replica, Roles, Scope, UnitRole
+from covey.admission.roles import Member, Replica, ReplicaPart, Roles, Scope, UnitRole
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_TOGETHER_COUNT, LABEL_UNIT
 
@@ -172,7 +172,7 @@ def positions(template: WorkloadTemplate) -> dict[str, int]:
     return {name: position for position, name in enumerate(found) if name}
 
 
-def _preferring(part: Part) -> Iterator[str]:
+def _preferring(part: ReplicaPart) -> Iterator[str]:
     if prefers(part.group):
         yield part.group.metadata.name
     for inner in part.parts:
@@ -245,8 +245,8 @@ def _same_replica(role: UnitRole) -> str | None:
 __all__ = [
     "Key",
     "Member",
-    "Part",
     "Replica",
+    "ReplicaPart",
     "Scope",
     "TreeNode",
     "Unit",

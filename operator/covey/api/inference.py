@@ -28,7 +28,7 @@ from covey.api.routing import Compat, RoutingSettings
 from covey.api.status import DisaggregatedInferenceStatus
 
 
-class Backend(StrEnum):
+class BackendName(StrEnum):
     """The scheduler that places the pods."""
 
     AUTO = "Auto"
@@ -79,10 +79,10 @@ class OnFailure(StrEnum):
 MOST_PODS: Final = 20_000
 
 SCHEDULER_NAMES: Final = {
-    Backend.AUTO: constants.DEFAULT_SCHEDULER_NAME,
-    Backend.EXTENDER: constants.DEFAULT_SCHEDULER_NAME,
-    Backend.KUBERNETES: "default-scheduler",
-    Backend.VOLCANO: "volcano",
+    BackendName.AUTO: constants.DEFAULT_SCHEDULER_NAME,
+    BackendName.EXTENDER: constants.DEFAULT_SCHEDULER_NAME,
+    BackendName.KUBERNETES: "default-scheduler",
+    BackendName.VOLCANO: "volcano",
 }
 
 
@@ -294,7 +294,7 @@ class DisaggregatedInferenceSpec(Model):
     """True: no pods; its position in the queue is given up. Default: false."""
     replicas: Annotated[int, LIVE, Field(ge=0, le=999)] = 1
     """Serving units. Each is one whole gang of all roles and is admitted on its own. 0 to 999. Default: 1."""
-    backend: Annotated[Backend, IMMUTABLE] = Backend.AUTO
+    backend: Annotated[BackendName, IMMUTABLE] = BackendName.AUTO
     """The scheduler that places the pods: Extender (Covey), Kubernetes or Volcano; Auto means Extender. Default: Auto."""
     scheduler_name: Annotated[ObjectName | None, IMMUTABLE] = None
     """The scheduler that binds the pods. Default: covey-scheduler for Extender, default-scheduler for
@@ -350,9 +350,9 @@ class DisaggregatedInferenceSpec(Model):
         return self.replicas * sum(role.replicas * role.size for role in self.roles)
 
     @property
-    def effective_backend(self) -> Backend:
+    def effective_backend(self) -> BackendName:
         """The backend in force: Auto means Extender."""
-        return Backend.EXTENDER if self.backend is Backend.AUTO else self.backend
+        return BackendName.EXTENDER if self.backend is BackendName.AUTO else self.backend
 
     @property
     def effective_scheduler_name(self) -> str:

@@ -18,7 +18,7 @@ import msgspec
 
 from covey.api import core
 from covey.api.constants import LABEL_ROLE
-from covey.api.inference import MOST_PODS, Backend, DisaggregatedInferenceSpec, Routing, UnitTopology
+from covey.api.inference import MOST_PODS, BackendName, DisaggregatedInferenceSpec, Routing, UnitTopology
 from covey.api.interconnect import InterconnectScope
 from covey.api.roles import InPlace, Restart, Role, RoleTopology, Scaling, ScalingMode, Subdomain
 from covey.api.routing import EndpointPickerRef, LlmdLabels
@@ -84,12 +84,12 @@ def _interconnect(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
     path, asked = "spec.interconnect", spec.interconnect
     if (asked is not None) != any(role.interconnect for role in spec.roles):
         yield path, "it and roles with interconnect: true need each other", "set both, or remove both"
-    if asked is not None and spec.backend is Backend.VOLCANO:
+    if asked is not None and spec.backend is BackendName.VOLCANO:
         yield path, "is not supported with backend Volcano", "use Extender or Kubernetes, or remove it"
     if asked is not None and asked.exclusive and asked.scope is InterconnectScope.REPLICA:
         remedy = "set scope to Unit and make each replica a unit, or remove exclusive"
         yield f"{path}.exclusive", "cliques are kept from other units, not from replicas of the same one", remedy
-    if asked is not None and asked.exclusive and spec.backend not in {Backend.AUTO, Backend.EXTENDER}:
+    if asked is not None and asked.exclusive and spec.backend not in {BackendName.AUTO, BackendName.EXTENDER}:
         yield f"{path}.exclusive", "is kept by Covey's own scheduler", "use backend Extender, or remove it"
 
 
@@ -228,7 +228,7 @@ def unsupported_fields(spec: DisaggregatedInferenceSpec) -> list[str]:
     A field that is set to what happens anyway (``startup: Parallel``) is not refused.
     """
     sentences = []
-    if spec.queue is not None and spec.backend is Backend.KUBERNETES:
+    if spec.queue is not None and spec.backend is BackendName.KUBERNETES:
         remedy = "use backend Extender or Volcano, which have queues, or remove it"
         sentences.append(f"spec.queue with spec.backend {spec.backend} is not supported yet: {remedy}")
     return sentences
@@ -239,7 +239,7 @@ def unkept_constraints(spec: DisaggregatedInferenceSpec) -> list[str]:
 
     Covey's planner keeps one of a role whose replicas are one pod, if it selects these pods and no other role's.
     """
-    if spec.effective_backend is not Backend.EXTENDER:
+    if spec.effective_backend is not BackendName.EXTENDER:
         return []
     templates = [
         (role, name, template)

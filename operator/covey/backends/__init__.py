@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from covey.api.inference import Backend as BackendName
+from covey.api.inference import BackendName
 from covey.backends.extender import Extender
 from covey.backends.hypernodes import HyperNodes
 from covey.backends.kubernetes import Embedded, Flat, Hierarchical

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend, DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
-from covey.api.inference import Backend as BackendName
+from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
@@ -46,9 +45,9 @@ def refused_vectors(spec: DisaggregatedInferenceSpec, why: str) -> Iterator[str]
         yield "spec.scaling is for backend Extender: remove it"
 
 
-def can_reserve(backend: Backend) -> bool:
+def can_reserve(backend: BackendName) -> bool:
     """Tell whether pods of this backend keep their places while they are held at their start."""
-    return backend is Backend.EXTENDER
+    return backend is BackendName.EXTENDER
 
 
 _KINDS: Final = (resources.WORKLOADS, resources.COMPOSITE_POD_GROUPS, resources.POD_GROUPS)

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from covey.api import core
-from covey.api.inference import Backend as BackendName
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends.hypernodes import HyperNodes
 from covey.compile import Layout, Levels, Revision, Slot, Tree
 from covey.kube.resources import Resource

@@ -15,7 +15,7 @@ from covey.admission.topologies import NodeLabels
 from covey.admission.tree import key_of
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
-from covey.api.inference import Backend, DisaggregatedInference, UnitTopology
+from covey.api.inference import BackendName, DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
 from covey.api.rules import unkept_constraints, unsupported_fields
 from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
@@ -194,7 +194,7 @@ def inference_workload(
         inference.spec.priority_class_name,
         warnings=tuple(f"{metadata.namespace}/{metadata.name}: {text}" for text in _remarks(inference)),
         summed=frozenset(role.name for role in spec.roles if role.is_scaled),
-        is_counted=spec.effective_backend is Backend.EXTENDER,
+        is_counted=spec.effective_backend is BackendName.EXTENDER,
         change=change if outdated else None,
     )
 

@@ -37,7 +37,7 @@ _ORDER: Final = {gate: place for place, gate in enumerate(Gate)}
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class GateHold:
     """The reason for which a rollout does nothing now, since when (seconds since the epoch)."""
 
     gate: Gate
@@ -67,7 +67,7 @@ class RolloutProgress:
     ready: int
     outdated: int
     since: float
-    hold: Hold | None = None
+    hold: GateHold | None = None
 
     @property
     def done(self) -> bool:
@@ -154,7 +154,7 @@ def tell(
         return progress
     gate, reason = min(gates, key=lambda entry: _ORDER[entry[0]])
     same = last is not None and last.hold is not None and last.hold.gate is gate and not better
-    held = Hold(gate, reason, last.hold.since if same and last is not None and last.hold is not None else now)
+    held = GateHold(gate, reason, last.hold.since if same and last is not None and last.hold is not None else now)
     return replace(progress, hold=held)
 
 

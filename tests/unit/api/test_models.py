@@ -11,7 +11,7 @@ from cluster.test_api_rules import BAD_INFERENCES, GOOD
 from covey.api import core
 from covey.api.annotations import read_json
 from covey.api.groups import CompositePodGroup, PodGroup
-from covey.api.inference import Backend, DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, Model, class_of, values_of
 from covey.api.roles import RestartPolicy
 from covey.api.rules import broken_rules
@@ -26,7 +26,7 @@ def read(**edits: object) -> DisaggregatedInference:
 
 def test_defaults() -> None:
     spec = read().spec
-    assert (spec.suspend, spec.replicas, spec.backend) == (False, 1, Backend.AUTO)
+    assert (spec.suspend, spec.replicas, spec.backend) == (False, 1, BackendName.AUTO)
     assert spec.gang.timeout_seconds == 300
     assert spec.compat.lws
     role = spec.roles[2]
@@ -75,7 +75,7 @@ def test_a_level_that_a_node_lacks_is_null_in_a_path() -> None:
 
 
 def test_backend_and_scheduler_in_force() -> None:
-    assert read().spec.effective_backend is Backend.EXTENDER
+    assert read().spec.effective_backend is BackendName.EXTENDER
     assert read().spec.effective_scheduler_name == "covey-scheduler"
     assert read(spec__backend="Volcano").spec.effective_scheduler_name == "volcano"
     assert read(spec__backend="Kubernetes").spec.effective_scheduler_name == "default-scheduler"

@@ -10,7 +10,7 @@ import pytest
 
 from builders.inferences import inference, role
 from covey.api import constants as names
-from covey.api.inference import Backend as BackendName
+from covey.api.inference import BackendName
 from covey.backends import BACKENDS, Backend, Owned
 from covey.backends.kubernetes.fixed import WRITTEN, digest, is_other
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from builders.inferences import inference, inferences, role
 from builders.inferences import llama as plain_llama
 from covey.api import constants as names
-from covey.api.inference import Backend as BackendName
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import BackendName, DisaggregatedInference
 from covey.backends import BACKENDS, Cluster, Owned, choose
 from covey.backends.kubernetes import Embedded, Flat, Hierarchical
 from covey.backends.kubernetes.gates import REASON

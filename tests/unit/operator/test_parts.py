@@ -10,7 +10,7 @@ import pytest
 from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend
+from covey.api.inference import BackendName
 from covey.backends import Owned
 from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
@@ -154,7 +154,7 @@ def test_level_that_no_preset_has_is_refused_with_those_that_nodes_show() -> Non
 def resolved(name: str | None, *levels: str) -> Resolved:
     """What was recorded when a spec was accepted."""
     keys = {level: (f"x/{level}",) for level in levels}
-    return Resolved(Backend.EXTENDER, "covey-scheduler", name, keys if name else None)
+    return Resolved(BackendName.EXTENDER, "covey-scheduler", name, keys if name else None)
 
 
 def test_a_new_level_of_what_runs_then_is_judged_by_the_topology_that_it_keeps() -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from covey import backends
-from covey.api.inference import Backend as BackendName
+from covey.api.inference import BackendName
 from covey.backends import Cluster, FieldProbe
 from covey.backends.extender import Extender
 from covey.kube.client import Client

@@ -9,7 +9,7 @@ import pytest
 from builders.inferences import inference, role
 from covey import backends
 from covey.api import constants as names
-from covey.api.inference import Backend as BackendName
+from covey.api.inference import BackendName
 from covey.backends import Cluster, FieldProbe
 from covey.backends.extender import Extender
 from covey.backends.kubernetes import Flat

@@ -11,7 +11,7 @@ import pytest
 from builders.inferences import FORMER, inference, llama, role, template
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend, DisaggregatedInferenceSpec
+from covey.api.inference import BackendName, DisaggregatedInferenceSpec
 from covey.api.rules import broken_rules
 from covey.compile import Revision
 from covey.compile.revision import without_nulls
@@ -190,7 +190,7 @@ def test_the_present_format_is_one_of_the_golden_ones(world: World) -> None:
     assert record.accepted is not None
     assert record.accepted.as_data() == golden
     resolved = record.accepted.resolved
-    assert (resolved.backend, resolved.scheduler_name) == (Backend.EXTENDER, "covey-scheduler")
+    assert (resolved.backend, resolved.scheduler_name) == (BackendName.EXTENDER, "covey-scheduler")
     assert (resolved.topology, list(resolved.levels or ())) == ("network", ["zone", "block", "rack"])
 
 
@@ -198,7 +198,7 @@ def test_a_record_has_no_nulls_and_one_of_a_former_release_with_nulls_says_the_s
     """kubectl cannot create a ControllerRevision again whose data have one."""
     content = {**world.judge().inference.as_object()["spec"], "suspend": None}
     content["roles"][0]["template"]["spec"]["containers"][0]["command"] = None
-    resolved = Resolved(Backend.EXTENDER, "covey-scheduler")
+    resolved = Resolved(BackendName.EXTENDER, "covey-scheduler")
     spec = DisaggregatedInferenceSpec.model_validate(
         {key: value for key, value in content.items() if value is not None}
     )

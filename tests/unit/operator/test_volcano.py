@@ -10,7 +10,7 @@ import pytest
 from builders.inferences import inference
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend, DisaggregatedInference
+from covey.api.inference import BackendName, DisaggregatedInference
 from covey.backends import Cluster, HyperNodes
 from covey.backends.volcano import Volcano
 from covey.operator.model.actions import Actions
@@ -66,7 +66,7 @@ def test_an_operator_without_it_does_not_blame_the_cluster(world: VolcanoWorld, 
     """Nothing was probed then, so that its kinds seem to lack what they have."""
     if runs:
         world.settle()
-    world.cluster = Cluster(enabled=frozenset({Backend.EXTENDER}))
+    world.cluster = Cluster(enabled=frozenset({BackendName.EXTENDER}))
     verdict = world.judge()
     assert verdict.problem is not None
     assert "the operator runs without backend Volcano: add it to its --backends" in verdict.problem.message

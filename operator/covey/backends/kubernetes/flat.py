@@ -20,8 +20,7 @@ from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend as BackendName
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
+from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.api.roles import Role
 from covey.backends.kubernetes import gates, shared
 from covey.backends.kubernetes.fixed import MUTABLE, digest, is_other

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend as BackendName
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.backends.kubernetes import shared
 from covey.backends.kubernetes.fixed import digest, is_other

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend as BackendName
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, GangSettings
+from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec, GangSettings
 from covey.api.roles import Role
 from covey.backends.extender import refused_starts, refused_vectors
 from covey.backends.hypernodes import NOWHERE, HyperNodes, find_inverted_levels

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from covey.api.constants import INFERENCE_GROUP
-from covey.api.inference import Backend, DisaggregatedInference
-from covey.backends import BACKENDS, Cluster
-from covey.backends import Backend as BackendModule
+from covey.api.inference import BackendName, DisaggregatedInference
+from covey.backends import BACKENDS, Backend, Cluster
 from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
@@ -26,7 +25,9 @@ Object = dict[str, Any]
 @click.command("compile")
 @options.files()
 @options.recursive
-@click.option("--backend", type=click.Choice([member.value for member in Backend]), help="Instead of the spec's own.")
+@click.option(
+    "--backend", type=click.Choice([member.value for member in BackendName]), help="Instead of the spec's own."
+)
 @click.option(
     "--dialect", metavar="VERSION", help="A form of the backend's API, such as v1alpha2. Default: the newest."
 )
@@ -82,7 +83,7 @@ def _expand(
     inference: DisaggregatedInference, backend: str | None, dialect: str | None, facts: ClusterFacts
 ) -> Iterable[Object]:
     if backend is not None:
-        spec = inference.spec.model_copy(update={"backend": Backend(backend)})
+        spec = inference.spec.model_copy(update={"backend": BackendName(backend)})
         inference = inference.model_copy(update={"spec": spec})
     chosen = _backend(inference.spec.effective_backend, dialect)
     levels = None
@@ -101,14 +102,14 @@ def _expand(
     return chosen.compile(inference, levels=levels).objects()
 
 
-def _backend(name: Backend, dialect: str | None) -> BackendModule:
-    known = [module for module in BACKENDS if module.name is name]
+def _backend(name: BackendName, dialect: str | None) -> Backend:
+    known = [backend for backend in BACKENDS if backend.name is name]
     if not known:
         raise InputError("--backend", f"{name} is not supported yet", "use Extender or Auto")
-    module = next((module for module in known if dialect in (None, module.dialect)), None)
-    if module is None:
-        choices = ", ".join(module.dialect for module in known if module.dialect)
+    backend = next((backend for backend in known if dialect in (None, backend.dialect)), None)
+    if backend is None:
+        choices = ", ".join(backend.dialect for backend in known if backend.dialect)
         raise InputError(
             "--dialect", f"{name} has no {dialect}", f"use one of {choices}" if choices else "leave it out"
         )
-    return module
+    return backend

@@ -28,7 +28,7 @@ from covey.model import podstate
 from covey.observability.logging import get_logger
 from covey.operator.execute.creations import Creations
 from covey.operator.execute.denials import Denials, Dependants
-from covey.operator.execute.pods import NO_CALLBACKS, PodCallbacks, PodWriter, may_begin_to_serve
+from covey.operator.execute.pods import NO_CALLBACKS, InferencePodWriter, PodCallbacks, may_begin_to_serve
 from covey.operator.execute.put import ObjectWriter, ScalerWriter, Stored
 from covey.operator.model.actions import Actions, CreatePod, DeleteObject, Object, PutScaler
 from covey.operator.model.objects import CONTROLLER_REVISIONS
@@ -72,7 +72,7 @@ class Executor:
         self._observed = observed
         self._denials = Denials()
         self._dependants = Dependants()
-        self._pods = PodWriter(client, owner, observed.now, self._denials, pods)
+        self._pods = InferencePodWriter(client, owner, observed.now, self._denials, pods)
         self._writer = ObjectWriter(client, owner, observed, stored)
         self._scalers = ScalerWriter(client, owner, self._writer, stored)
         #: What a person has to know of, and what keeps nothing else from being done.

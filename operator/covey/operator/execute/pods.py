@@ -53,7 +53,7 @@ class PodCallbacks:
 NO_CALLBACKS: Final = PodCallbacks()
 
 
-class PodWriter:
+class InferencePodWriter:
     """Writes the pods of one resource.
 
     Args:

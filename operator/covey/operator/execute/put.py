@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend
+from covey.api.inference import BackendName
 from covey.backends import BACKENDS, Owned
 from covey.backends.seam import FieldManager
 from covey.compile import Owner, network, type_of
@@ -81,7 +81,7 @@ Stored = Owned | ControllerRevision | StoredScaler
 #: Requests for nodes are of their time, and a budget of a former release says nothing of its own.
 _NEVER_ADOPTED: Final = frozenset((*ASK_KINDS, POD_DISRUPTION_BUDGETS))
 #: Kinds of a resource's objects that every cluster with Covey has.
-_EVERYWHERE: Final = (PODS, SERVICES, CONTROLLER_REVISIONS, ROLE_SCALERS, *group_kinds((Backend.EXTENDER,)))
+_EVERYWHERE: Final = (PODS, SERVICES, CONTROLLER_REVISIONS, ROLE_SCALERS, *group_kinds((BackendName.EXTENDER,)))
 
 
 class ObjectWriter:

@@ -35,7 +35,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from covey.api import core
-from covey.api.inference import Backend, DisaggregatedInferenceSpec
+from covey.api.inference import BackendName, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, class_of
 from covey.api.roles import Role
 from covey.api.routing import Compat
@@ -158,7 +158,7 @@ class Resolved:
     ``topology`` is None where the scheduler process detects one, and so are its levels.
     """
 
-    backend: Backend
+    backend: BackendName
     scheduler_name: str
     topology: str | None = None
     levels: Levels | None = None
@@ -261,7 +261,7 @@ def _read_second(data: Mapping[str, Any]) -> Record:
         keys = topology.get("keys", [()] * len(topology["levels"]))
         levels = {name: tuple(key) for name, key in zip(topology["levels"], keys, strict=True)}
     resolved = Resolved(
-        Backend(data["backend"]), data["schedulerName"], topology.get("name"), levels, data.get("dialect", "")
+        BackendName(data["backend"]), data["schedulerName"], topology.get("name"), levels, data.get("dialect", "")
     )
     hashes = data["hashes"]
     revision = Revision.of(spec).with_hashes(hashes["roles"], hashes["revision"], data.get("gathered", ()))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from covey.api import core
-from covey.api.inference import Backend
+from covey.api.inference import BackendName
 from covey.backends import BACKENDS
 from covey.backends.seam import OwnedMeta
 from covey.kube import resources
@@ -18,7 +18,7 @@ from covey.operator.model.capacity import ASK_KINDS
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 
 
-def group_kinds(enabled: Iterable[Backend]) -> tuple[Resource, ...]:
+def group_kinds(enabled: Iterable[BackendName]) -> tuple[Resource, ...]:
     """Kinds of the groups of these backends. A cluster need not serve those that nobody there uses."""
     names = frozenset(enabled)
     return tuple(dict.fromkeys(kind for backend in BACKENDS if backend.name in names for kind in backend.kinds()))
@@ -36,7 +36,7 @@ OTHER_KINDS: Final = (
 
 #: Every kind that the operator writes besides pods, by its type.
 BY_TYPE: Final = {
-    resource.type: resource for resource in (*group_kinds(Backend), *COMMON_KINDS, *ASK_KINDS, *OTHER_KINDS)
+    resource.type: resource for resource in (*group_kinds(BackendName), *COMMON_KINDS, *ASK_KINDS, *OTHER_KINDS)
 }
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend
+from covey.api.inference import BackendName
 from covey.backends import Cluster, Owned
 from covey.compile import Owner
 from covey.kube import resources
@@ -108,7 +108,7 @@ class Caches:
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, clock=clock, labels=ours)
         self.scalers = Triggered(client, resources.ROLE_SCALERS, StoredScaler, namespaces, clock=clock)
         self.topologies = Triggered(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, clock=clock)
-        self.domains = Domains(client, self._look_at_all, clock) if Backend.VOLCANO in backends else None
+        self.domains = Domains(client, self._look_at_all, clock) if BackendName.VOLCANO in backends else None
         self.probing = Probing(
             *(client, scope.probes_in, backends, lambda: self.unserved, self._look_at_all), image=scope.probe_image
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from covey.api.inference import Backend as BackendName
+from covey.api.inference import BackendName
 from covey.backends import BACKENDS, Cluster, FieldProbe
 from covey.kube.client import Client
 from covey.kube.errors import KubeError, NotFound

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from covey.api.inference import Backend
+from covey.api.inference import BackendName
 from covey.kube.resources import COMPUTE_DOMAINS, Resource
 from covey.operator.model.capacity import AutoscalerSettings
 from covey.operator.model.node_drain import AUTOSCALERS
@@ -21,7 +21,7 @@ class WatchScope:
     #: Empty means everywhere.
     namespaces: Sequence[str] = ()
     #: Those whose kinds are watched.
-    backends: Collection[Backend] = tuple(Backend)
+    backends: Collection[BackendName] = tuple(BackendName)
     #: Keys of the taints by which autoscalers announce that they delete a node.
     autoscalers: Collection[str] = AUTOSCALERS
     #: Keys of the other taints ``NoSchedule`` that replicas leave a node for.

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from covey.api.inference import Backend
+from covey.api.inference import BackendName
 from covey.kube.settings import SPLIT_NAMES, LeaderSettings, Metavar, Name, Names, Namespace, Seconds
 from covey.operator.model.actions import AvoidLimits
 from covey.operator.model.capacity import ATOMIC, AutoscalerSettings, Provider
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE
 
-_Backend = Literal[Backend.EXTENDER, Backend.KUBERNETES, Backend.VOLCANO]
+_Backend = Literal[BackendName.EXTENDER, BackendName.KUBERNETES, BackendName.VOLCANO]
 _Provider = Literal[Provider.PROVISIONING_REQUEST, Provider.CAPACITY_BUFFER, "None"]
 
 
@@ -22,7 +22,7 @@ class OperatorSettings(LeaderSettings):
 
     metrics_workload_limit: int = Field(500, ge=0)
     """Resources that have gauges of their own in the metrics, at most."""
-    backends: Annotated[tuple[_Backend, ...], SPLIT_NAMES] = Field((Backend.EXTENDER,), min_length=1)
+    backends: Annotated[tuple[_Backend, ...], SPLIT_NAMES] = Field((BackendName.EXTENDER,), min_length=1)
     """What resources may ask for in spec.backend: Extender (any cluster), Kubernetes (its own gang scheduling, 1.35 and
     later), Volcano (1.14 and later). The chart gives the operator the rights that each needs."""
     autoscaler_taints: Names = AUTOSCALERS

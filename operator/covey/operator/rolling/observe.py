@@ -32,7 +32,7 @@ from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
 from covey.operator.rolling.leaving import Leaving
 from covey.rollout import RoleState, RolloutBudget, RolloutReplica, Stage, UnitState
-from covey.rollout.progress import Gate, Hold, RolloutProgress
+from covey.rollout.progress import Gate, GateHold, RolloutProgress
 
 #: Gates as former releases called them.
 _FORMER: Final = {"Room": Gate.NODES.value}
@@ -50,13 +50,13 @@ def read_progress(before: Mapping[str, Any]) -> RolloutProgress | None:
     return RolloutProgress(target, wave, ready, outdated, since, _read_hold(rollout.get("hold")))
 
 
-def _read_hold(hold: object) -> Hold | None:
+def _read_hold(hold: object) -> GateHold | None:
     if not isinstance(hold, Mapping):
         return None
     gate, since = _FORMER.get(str(hold.get("gate")), hold.get("gate")), core.seconds(_text(hold.get("since")))
     if gate not in {gate.value for gate in Gate} or since is None:
         return None
-    return Hold(Gate(gate), _text(hold.get("message")) or "", since)
+    return GateHold(Gate(gate), _text(hold.get("message")) or "", since)
 
 
 def rollout_status(progress: RolloutProgress, former: str) -> RolloutStatus:

@@ -17,8 +17,7 @@ from covey.api import core
 from covey.api import headroom as questions
 from covey.api.core import rfc3339
 from covey.api.headroom import Question
-from covey.api.inference import Backend as BackendName
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import BackendName, DisaggregatedInference
 from covey.backends import Backend
 from covey.compile import Layout
 from covey.kube.resources import COMPOSITE_POD_GROUPS

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from covey.placement.capacity.frame import NO_VIEW, Counted, Entry, Frame, NodeTables, Offered, View
+from covey.placement.capacity.frame import NO_VIEW, Counted, Frame, NodeTables, Offered, TableEntry, View
 from covey.placement.capacity.tables import Budget, Projection, SearchLimit, Structure, Table, Vector
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -46,7 +46,7 @@ class Steps:
     ``number`` is the same for equal steps.
     """
 
-    offers: tuple[tuple[int, Entry], ...]
+    offers: tuple[tuple[int, TableEntry], ...]
     number: int
 
 
@@ -61,7 +61,7 @@ class Engine:
         self.nodes = NodeTables(structure.streams, self.frames[structure.bottom + 1])
         self._totals: dict[Path, tuple[int, Counted]] = {}
         self._alike: dict[Hashable, int] = {}
-        self._steps: dict[tuple[int, int, bool], tuple[Entry, int]] = {}
+        self._steps: dict[tuple[int, int, bool], tuple[TableEntry, int]] = {}
         self._most_pods = sum(stream.cap for stream in structure.streams)
         self._finals: dict[int, tuple[Table, int]] = {}
         self._tables: dict[Path, tuple[int, Whole]] = {}
@@ -72,7 +72,7 @@ class Engine:
         self._scopes: tuple[int, tuple[DomainNode, ...]] | None = None
         self._breaking: dict[Path, tuple[int, Steps]] = {}
         self._different: dict[Hashable, Steps] = {}
-        self._broken: dict[Hashable, tuple[tuple[int, Entry], ...]] = {}
+        self._broken: dict[Hashable, tuple[tuple[int, TableEntry], ...]] = {}
         #: Lists of points of tables, as layouts need them.
         self.points: dict[Hashable, Any] = {}
         self.points_size = 0
@@ -148,11 +148,11 @@ class Engine:
             seen.add(alike)
             self.budget.spend(work)
 
-    def entry(self, domain: DomainNode, view: View) -> Entry | None:
+    def entry(self, domain: DomainNode, view: View) -> TableEntry | None:
         """Compute what a domain offers to the one above it; None when a mandatory part does not fit in it."""
         return self._step_counted(domain, view, self.count(domain, view))[0]
 
-    def _step_counted(self, domain: DomainNode, view: View, counted: Counted) -> tuple[Entry | None, int]:
+    def _step_counted(self, domain: DomainNode, view: View, counted: Counted) -> tuple[TableEntry | None, int]:
         """Compute what a counted domain offers, and the work of it in all."""
         if counted.total is None:
             return None, counted.work
@@ -161,7 +161,7 @@ class Engine:
             entry = self._keep_anchored(entry, domain, view, self.frames[domain.depth])
         return entry, counted.work + work
 
-    def total(self, domain: DomainNode, view: View) -> Entry | None:
+    def total(self, domain: DomainNode, view: View) -> TableEntry | None:
         """Compute what the children of a domain hold together, less mandatory pods, before replicas are counted."""
         return self.count(domain, view).total
 
@@ -186,7 +186,7 @@ class Engine:
             view.totals[domain.path] = Counted(total, None, summed.work)
         return view.totals[domain.path]
 
-    def offers_below(self, domain: DomainNode, view: View) -> list[tuple[DomainNode | NodeState, Entry]]:
+    def offers_below(self, domain: DomainNode, view: View) -> list[tuple[DomainNode | NodeState, TableEntry]]:
         """Return a domain's children, or at the bottom its nodes, with what each offers.
 
         A child whose mandatory part does not fit is left out; `total` is None then.
@@ -229,7 +229,7 @@ class Engine:
 
     def _steps_of(self, domain: DomainNode, view: View, off: int) -> Steps:
         demand = view.mandatory.get(domain.path)
-        raised: list[tuple[int, Entry]] = []
+        raised: list[tuple[int, TableEntry]] = []
         for number, unlimited in self._broken_into(domain, view, off):
             reached = self._keep_limits(unlimited, domain, view, Budget(_ENOUGH))
             total = reached if demand is None else self._minus(reached, domain.depth + 1, demand)
@@ -246,11 +246,11 @@ class Engine:
             steps = self._different[key] = Steps(tuple(raised), len(self._different))
         return steps
 
-    def _broken_into(self, domain: DomainNode, view: View, off: int) -> tuple[tuple[int, Entry], ...]:
+    def _broken_into(self, domain: DomainNode, view: View, off: int) -> tuple[tuple[int, TableEntry], ...]:
         """Compute what the nodes in use hold, and then together with one, two … of the wholly free ones."""
         frame = self.frames[self.structure.bottom + 1]
         parts: tuple[list[int], list[int]] = ([], [])
-        entries: dict[int, Entry] = {}
+        entries: dict[int, TableEntry] = {}
         for node, offered in zip(domain.nodes.values(), self._all_offered(domain, view, off), strict=True):
             entry = offered.entry
             if entry.number:
@@ -281,7 +281,7 @@ class Engine:
         frame, own = self.frames[domain.depth + 1], Budget(self.budget.limit)
         if off == (1 << len(self.structure.streams)) - 1:
             return Counted(frame.zero, None, 0)
-        entries: list[Entry | None] = []
+        entries: list[TableEntry | None] = []
         alike: Counter[int | None] = Counter()
         if domain.depth < self.structure.bottom:
             for child in domain.children.values():
@@ -305,7 +305,7 @@ class Engine:
         number = None if None in alike else self._alike.setdefault(key, len(self._alike))
         return Counted(total, number, own.spent)
 
-    def _keep_limits(self, total: Entry, domain: DomainNode, view: View, budget: Budget) -> Entry:
+    def _keep_limits(self, total: TableEntry, domain: DomainNode, view: View, budget: Budget) -> TableEntry:
         """Cut what the children of a domain hold together at the most pods that it may have."""
         for number, limit in enumerate(self.structure.limits):
             if limit.depth == domain.depth:
@@ -316,7 +316,7 @@ class Engine:
                 total = frame.entry({mask: frame.tables.limit(table, weights, most, budget) for mask, table in tables})
         return total
 
-    def _step(self, total: Entry, depth: int, *, real: bool) -> tuple[Entry, int]:
+    def _step(self, total: TableEntry, depth: int, *, real: bool) -> tuple[TableEntry, int]:
         key = (depth, total.number, real)
         steps = self._steps.get(key)
         if steps is None:
@@ -325,7 +325,7 @@ class Engine:
             steps = self._steps[key] = (entry, own.spent)
         return steps
 
-    def _count_entry(self, total: Entry, depth: int, budget: Budget, *, real: bool) -> Entry:
+    def _count_entry(self, total: TableEntry, depth: int, budget: Budget, *, real: bool) -> TableEntry:
         structure, frame = self.structure, self.frames[depth]
         tables = {mask: self._count(table, depth, budget) for mask, table in total.tables.items()}
         if not real:  # what stands for a missing label is no domain of this level
@@ -365,7 +365,7 @@ class Engine:
                     matrix[row, below.index(streams + part)] = number
         return matrix
 
-    def _minus(self, total: Entry, depth: int, demand: Vector) -> Entry | None:
+    def _minus(self, total: TableEntry, depth: int, demand: Vector) -> TableEntry | None:
         frame = self.frames[depth]
         vector = self.demand(depth, demand)
         tables = {mask: frame.tables.minus(table, vector) for mask, table in total.tables.items()}
@@ -377,7 +377,7 @@ class Engine:
         streams = len(self.structure.streams)
         return tuple(pods[d] if d < streams else 0 for d in self.frames[depth].dimensions)
 
-    def _keep_anchored(self, entry: Entry, domain: DomainNode, view: View, frame: Frame) -> Entry:
+    def _keep_anchored(self, entry: TableEntry, domain: DomainNode, view: View, frame: Frame) -> TableEntry:
         """Drop the answers in which an anchored group has its domain elsewhere."""
         allowed = 0
         for group, path in view.anchors.items():

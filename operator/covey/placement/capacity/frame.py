@@ -43,7 +43,7 @@ _SAFE: Final = 1 << 62
 class Offered:
     """The offer of a node, a number that equal nodes share, and the work of computing it."""
 
-    entry: Entry
+    entry: TableEntry
     number: int
     work: int
 
@@ -159,12 +159,12 @@ _POSITIVE: Final = (1 << 63) - 1
 _ENTRY: Final = 200
 
 
-def only(entry: Entry) -> Table:
+def only(entry: TableEntry) -> Table:
     """Return the one table of an entry of nodes."""
     return entry.tables[0]
 
 
-class Entry:
+class TableEntry:
     """The tables of one domain by the groups (mask bits) that have their domain inside it."""
 
     __slots__ = ("digest", "number", "tables")
@@ -182,9 +182,9 @@ class Frame:
     def __init__(self, structure: Structure, depth: int) -> None:
         self.dimensions = structure.dimensions(depth)
         self.tables = Tables(tuple(structure.cap(dimension) for dimension in self.dimensions))
-        self._entries: dict[Hashable, Entry] = {}
-        self._sums: dict[tuple[int, int], tuple[Entry, int]] = {}
-        self._totals: dict[Hashable, tuple[Entry, int]] = {}
+        self._entries: dict[Hashable, TableEntry] = {}
+        self._sums: dict[tuple[int, int], tuple[TableEntry, int]] = {}
+        self._totals: dict[Hashable, tuple[TableEntry, int]] = {}
         self.zero = self.entry({0: self.tables.zero})
 
     @property
@@ -192,15 +192,15 @@ class Frame:
         """Memory in use, in bytes: an estimate that may be a little low."""
         return _ENTRY * (len(self._entries) + len(self._sums) + 4 * len(self._totals)) + self.tables.size
 
-    def entry(self, tables: dict[int, Table]) -> Entry:
+    def entry(self, tables: dict[int, Table]) -> TableEntry:
         """Return the entry of these tables, the same object for equal tables."""
         key = tuple(sorted((mask, table.number) for mask, table in tables.items()))
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Entry(tables, len(self._entries))
+            entry = self._entries[key] = TableEntry(tables, len(self._entries))
         return entry
 
-    def total(self, children: Sequence[Entry], budget: Budget) -> Entry:
+    def total(self, children: Sequence[TableEntry], budget: Budget) -> TableEntry:
         """Compute what the children hold together; their order does not matter."""
         counts = Counter([child.number for child in children])
         counts.pop(self.zero.number, None)
@@ -217,7 +217,7 @@ class Frame:
         self._totals[key] = (total, budget.spent - before)
         return total
 
-    def _join(self, parts: Sequence[tuple[int, Entry]], budget: Budget) -> Entry:
+    def _join(self, parts: Sequence[tuple[int, TableEntry]], budget: Budget) -> TableEntry:
         """The sum of parts in ascending order of digests, halved where the digests' first differing bit changes.
 
         So the same parts are always added up in the same way, and one changed part redoes only a few sums.
@@ -229,8 +229,8 @@ class Frame:
         return self.add(self._join(parts[:middle], budget), self._join(parts[middle:], budget), budget)
 
     def growing(
-        self, start: Entry, kinds: Sequence[tuple[Entry, int]], most: int, budget: Budget
-    ) -> tuple[tuple[int, Entry], ...]:
+        self, start: TableEntry, kinds: Sequence[tuple[TableEntry, int]], most: int, budget: Budget
+    ) -> tuple[tuple[int, TableEntry], ...]:
         """Compute what fits next to ``start`` into any 0, 1, 2 … more children; in doubling steps when there are many.
 
         Args:
@@ -260,14 +260,14 @@ class Frame:
             ]
         return tuple(enumerate(reached))
 
-    def union(self, entries: Sequence[Entry]) -> Entry:
+    def union(self, entries: Sequence[TableEntry]) -> TableEntry:
         """Compute what fits into at least one of these; of nodes, which host no group."""
         table = only(entries[0])
         for entry in entries[1:]:
             table = self.tables.union(table, only(entry))
         return self.entry({0: table})
 
-    def _times(self, entry: Entry, count: int, budget: Budget) -> Entry:
+    def _times(self, entry: TableEntry, count: int, budget: Budget) -> TableEntry:
         total, power = self.zero, entry
         while count:
             if count & 1:
@@ -277,7 +277,7 @@ class Frame:
                 power = self.add(power, power, budget)
         return total
 
-    def add(self, one: Entry, other: Entry, budget: Budget) -> Entry:
+    def add(self, one: TableEntry, other: TableEntry, budget: Budget) -> TableEntry:
         """Compute what two children hold together."""
         if one is self.zero:
             return other
@@ -311,7 +311,7 @@ class Counted:
     ``alike`` is the same for domains alike (None: nobody knows), ``work`` what it was to work it out from nothing.
     """
 
-    total: Entry | None
+    total: TableEntry | None
     alike: int | None
     work: int
 

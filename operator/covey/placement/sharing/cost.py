@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Final, Generic
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.frame import Entry, Frame
+from covey.placement.capacity.frame import Frame, TableEntry
 from covey.placement.capacity.tables import Budget, Structure, Vector
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.resources import CPU, is_extended
@@ -164,7 +164,9 @@ def _telling(engine: Engine, counted: range) -> list[int]:
 class Chain(Generic[Child]):
     """The children in order, and what each tail of them holds."""
 
-    def __init__(self, need: Vector, children: Sequence[tuple[Child, Entry]], frame: Frame, budget: Budget) -> None:
+    def __init__(
+        self, need: Vector, children: Sequence[tuple[Child, TableEntry]], frame: Frame, budget: Budget
+    ) -> None:
         self.need = need
         self._places = [child for child, _ in children]
         self._children = [entry for _, entry in children]

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.frame import Entry, View
+from covey.placement.capacity.frame import TableEntry, View
 from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path, natural
@@ -136,7 +136,7 @@ class DemandLayout:
         budget.spend(sum(works.values()))
         frame = self.engine.frames[scope.depth + 1]
         own: dict[
-            int, Entry
+            int, TableEntry
         ] = {}  # entries of one frame: those of places on different depths have numbers of their own
         for _, entry in children:
             if id(entry) not in own:
@@ -149,7 +149,7 @@ class DemandLayout:
         self._hosts = False
         self._covers[scope.path, mixture.need] = mixture
 
-    def _spread(self, domain: DomainNode) -> Iterable[tuple[Place, Entry]]:
+    def _spread(self, domain: DomainNode) -> Iterable[tuple[Place, TableEntry]]:
         """Yield the finest places inside a domain that offer no less apart than together; cheap domains first."""
         engine = self.engine
         if domain.depth >= engine.structure.bottom:
@@ -177,7 +177,7 @@ class DemandLayout:
             and all(limit.depth != domain.depth for limit in structure.limits)
         )
 
-    def _price_children(self, children: Sequence[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
+    def _price_children(self, children: Sequence[tuple[Place, TableEntry]]) -> list[tuple[Price, Place, TableEntry]]:
         """Children with what they cost themselves, cheap ones first."""
         priced = [(self._own(child), child, entry) for child, entry in children]
         priced.sort(key=lambda entry: (entry[0], order(entry[1])))
@@ -299,7 +299,7 @@ class DemandLayout:
             self._covers[key] = cover
         return cover
 
-    def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Price, Place, Entry]]:
+    def _cheapest(self, children: list[tuple[Place, TableEntry]], most: int) -> list[tuple[Price, Place, TableEntry]]:
         """The cheapest of children that offer the same, no more than could be used; cheap ones first, with prices."""
         priced = self._price_children(children)
         if self._deep(children) or any(
@@ -313,7 +313,7 @@ class DemandLayout:
             if next(seen.setdefault(self._alike(*priced_child[1:]), count())) < most
         ]
 
-    def _alike(self, child: Place, entry: Entry) -> Hashable:
+    def _alike(self, child: Place, entry: TableEntry) -> Hashable:
         """Return a key that is the same for children that can replace each other, but for their own prices."""
         if self._beside is not None and isinstance(child, DomainNode) and child.depth == self._beside.depth:
             return (
@@ -325,13 +325,13 @@ class DemandLayout:
             return (entry.number, self.engine.breaking(child, self.view).number)
         return entry.number
 
-    def _deep(self, children: list[tuple[Place, Entry]]) -> bool:
+    def _deep(self, children: list[tuple[Place, TableEntry]]) -> bool:
         return bool(children) and isinstance(children[0][0], DomainNode) and children[0][0].depth < self._bottom
 
     def _own(self, place: Place) -> Price:
         return self.prices.domain(place) if isinstance(place, DomainNode) else self.prices.node(place)
 
-    def _offer(self, child: Place, entry: Entry, need: Vector, price: Price) -> ChildOffer[Place]:
+    def _offer(self, child: Place, entry: TableEntry, need: Vector, price: Price) -> ChildOffer[Place]:
         points: dict[int, tuple[Points, Any]] = {}
         plain = np.array(price, dtype=np.int64)[:, None]
         beside = self._beside

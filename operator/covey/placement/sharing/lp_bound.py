@@ -19,7 +19,7 @@ from typing import Any, Final, Generic
 
 import numpy as np
 
-from covey.placement.capacity.frame import Entry, Frame
+from covey.placement.capacity.frame import Frame, TableEntry
 from covey.placement.capacity.tables import KEPT, PASS, Array, Budget, SearchLimit, Table, Vector
 from covey.placement.sharing.cost import Chain
 from covey.placement.sharing.cover_dp import NO_WAY, Child, ChildShare
@@ -165,7 +165,9 @@ _SPARE: Final = (1.02, 1.1, 1.3)
 class Mixture(Generic[Child]):
     """Children, cheapest first, among which one need after another is to be shared."""
 
-    def __init__(self, children: Sequence[tuple[Child, Entry]], frame: Frame, budget: Budget, *, groups: bool) -> None:
+    def __init__(
+        self, children: Sequence[tuple[Child, TableEntry]], frame: Frame, budget: Budget, *, groups: bool
+    ) -> None:
         """``groups``: what the children offer depends on groups; then proofs alone can be had."""
         self.need: Vector = ()
         self._budget = budget
@@ -175,7 +177,7 @@ class Mixture(Generic[Child]):
         self._groups = groups
         self._found: list[ChildShare[Child]] | None = None
 
-    def _table(self, entry: Entry) -> Table:
+    def _table(self, entry: TableEntry) -> Table:
         table, *others = entry.tables.values()
         for other in others:
             table = self._frame.tables.union(table, other)
@@ -236,13 +238,15 @@ class Mixture(Generic[Child]):
         self._hull.budget = self._budget
         return self._hull.mix(need)
 
-    def _hull_of(self, children: Sequence[tuple[Child, Entry, Table]]) -> Hull:
+    def _hull_of(self, children: Sequence[tuple[Child, TableEntry, Table]]) -> Hull:
         counts = Counter(table.number for _, _, table in children)
         tables = {table.number: table for _, _, table in children}
         ordered = sorted(tables.values(), key=lambda table: table.digest)
         return Hull([(table, counts[table.number]) for table in ordered], self._budget)
 
-    def _share_out(self, children: Sequence[tuple[Child, Entry, Table]], start: int) -> list[ChildShare[Child]] | None:
+    def _share_out(
+        self, children: Sequence[tuple[Child, TableEntry, Table]], start: int
+    ) -> list[ChildShare[Child]] | None:
         left, rest = list(children), np.array(self.need, dtype=np.int64)
         shares: list[ChildShare[Child]] = []
         while rest.any():
@@ -262,7 +266,7 @@ class Mixture(Generic[Child]):
             left = [child for index, child in enumerate(left) if index not in given]
         return shares
 
-    def _last(self, left: Sequence[tuple[Child, Entry, Table]], rest: Array) -> list[ChildShare[Child]] | None:
+    def _last(self, left: Sequence[tuple[Child, TableEntry, Table]], rest: Array) -> list[ChildShare[Child]] | None:
         """Share the rest among the last children; empty when they cannot take it, None when that is too much work."""
         need = tuple(rest.tolist())
         try:
@@ -272,7 +276,7 @@ class Mixture(Generic[Child]):
         return chain.shares(need, 0) if chain.masks else []
 
     def _alternate_vectors(
-        self, left: Sequence[tuple[Child, Entry, Table]], mix: Mix, start: int
+        self, left: Sequence[tuple[Child, TableEntry, Table]], mix: Mix, start: int
     ) -> Iterator[tuple[int, Array]]:
         """Every second child of each sort, and its vector: in sum always as near to the mixture as can be."""
         digests = sorted({table.digest for _, _, table in left})
