@@ -70,56 +70,56 @@ class Creations:
         Raises:
             KubeError: a request failed for another reason than that this pod is refused.
         """
-        for _, group in groupby(items, key=lambda item: item.precedence):
+        for _, group in groupby(items, key=lambda creation: creation.precedence):
             items = list(group)
-            lacking = {item.slot[:3] for item in items if self._lacks(item)}
-            for item in items:
-                if item.slot[:3] in lacking:
-                    self._end(item)
-            await self._run([item for item in items if not self._is_ended(item)])
+            lacking = {creation.slot[:3] for creation in items if self._lacks(creation)}
+            for creation in items:
+                if creation.slot[:3] in lacking:
+                    self._end(creation)
+            await self._run([creation for creation in items if not self._is_ended(creation)])
 
-    def _end(self, item: CreatePod) -> None:
-        self._refused.add(item.slot[:3])
-        if item.precedence is Precedence.MINIMUM:
-            self._ended.add(item.slot.unit)
+    def _end(self, creation: CreatePod) -> None:
+        self._refused.add(creation.slot[:3])
+        if creation.precedence is Precedence.MINIMUM:
+            self._ended.add(creation.slot.unit)
 
-    def _is_ended(self, item: CreatePod) -> bool:
-        return item.slot[:3] in self._refused or item.slot.unit in self._ended
+    def _is_ended(self, creation: CreatePod) -> bool:
+        return creation.slot[:3] in self._refused or creation.slot.unit in self._ended
 
     async def _run(self, items: Collection[CreatePod]) -> None:
         """Create one pod of each kind first; where it is refused, try the rest one by one until ``_ENOUGH`` are."""
         first: dict[Kind, CreatePod] = {}
-        for item in items:
-            first.setdefault(self._kind_of(item), item)
+        for creation in items:
+            first.setdefault(self._kind_of(creation), creation)
         await self._each(self._try, list(first.values()))
-        rest = [item for item in items if item is not first[self._kind_of(item)]]
-        await self._each(self._try, [item for item in rest if not self._refusals[self._kind_of(item)]])
-        for item in rest:
-            if self._refusals[self._kind_of(item)]:
-                await self._try(item)
+        rest = [creation for creation in items if creation is not first[self._kind_of(creation)]]
+        await self._each(self._try, [creation for creation in rest if not self._refusals[self._kind_of(creation)]])
+        for creation in rest:
+            if self._refusals[self._kind_of(creation)]:
+                await self._try(creation)
 
-    async def _try(self, item: CreatePod) -> None:
-        replica, kind = item.slot[:3], self._kind_of(item)
-        if self._is_ended(item) or self._refusals[kind] >= _ENOUGH:
+    async def _try(self, creation: CreatePod) -> None:
+        replica, kind = creation.slot[:3], self._kind_of(creation)
+        if self._is_ended(creation) or self._refusals[kind] >= _ENOUGH:
             return
         try:
-            await self._create(item)
+            await self._create(creation)
         except Blocked as blocked:
             problem = blocked.problem
         except (Conflict, Retryable) as error:
-            self._end(item)
+            self._end(creation)
             self.delays.append(error)
             return
         except ApiError as error:
             if not is_denial(error):
                 raise
-            message = f"the API server denies the creation of pod {hostname(item.slot)}: {error.message}"
+            message = f"the API server denies the creation of pod {hostname(creation.slot)}: {error.message}"
             problem = Problem(REASON_REFUSED, message, retry=True)
         else:
             return
-        _log.warning("pod refused", pod=hostname(item.slot), reason=problem.reason, error=problem.message)
+        _log.warning("pod refused", pod=hostname(creation.slot), reason=problem.reason, error=problem.message)
         # Several pods of a replica may be asked for at once.
         self._refusals[kind] += replica not in self._refused
-        self._end(item)
+        self._end(creation)
         if problem not in self.problems:
             self.problems.append(problem)

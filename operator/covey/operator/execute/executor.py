@@ -100,9 +100,11 @@ class Executor:
         await self._each(self._pods.serve, actions.serve)
         # A replica that did not serve goes only as long as it does not: first those of its pods that are not Ready. Where
         # one of them is by now, the others stay.
-        first = [item for item in actions.delete_pods if may_begin_to_serve(item.pod)]
+        first = [deletion for deletion in actions.delete_pods if may_begin_to_serve(deletion.pod)]
         await self._each(self._pods.delete, first)
-        await self._each(self._pods.delete, [item for item in actions.delete_pods if not may_begin_to_serve(item.pod)])
+        await self._each(
+            self._pods.delete, [deletion for deletion in actions.delete_pods if not may_begin_to_serve(deletion.pod)]
+        )
         await self._each(self._delete, actions.delete_objects)
         await self._each(partial(self._unless_denied, "record", self._writer.mark), actions.mark)
         if actions.store is not None:
@@ -112,7 +114,7 @@ class Executor:
             await self._each(self._put_object, level)
         unpublished = await self._publish(actions.publish)
         await self._each(self._pods.update_in_place, actions.in_place)
-        create = [item for item in actions.create if item.slot not in self._pods.addressed]
+        create = [creation for creation in actions.create if creation.slot not in self._pods.addressed]
         if create:
             assert actions.factory is not None
             await self._create_pods(create, actions.factory)
@@ -218,14 +220,14 @@ class Executor:
             self._denials.note(f"RoleScaler {action.name}: {error.message}")
 
     async def _create_pods(self, items: Collection[CreatePod], factory: PodFactory) -> None:
-        async def create(item: CreatePod) -> None:
-            await self._pods.create(item, factory, lambda: self._writer.uid_of(factory.anchor(item.slot)))
+        async def create(creation: CreatePod) -> None:
+            await self._pods.create(creation, factory, lambda: self._writer.uid_of(factory.anchor(creation.slot)))
 
         creations = Creations(
             create,
             self._each,
-            lambda item: (item.slot.role, factory.revision_of(item.slot).hash),
-            lambda item: self._dependants.pod_lacks(item.slot),
+            lambda creation: (creation.slot.role, factory.revision_of(creation.slot).hash),
+            lambda creation: self._dependants.pod_lacks(creation.slot),
         )
         try:
             async with self._turn:
@@ -246,8 +248,10 @@ def _keep_paired(actions: Actions, pairings: Collection[str | None], *, shown: b
 
     return replace(
         actions,
-        drain=tuple(item for item in actions.drain if item.claimed_by or goes(item.pod)),
-        serve=tuple(item for item in actions.serve if item.serving or goes(item.pod)),
-        delete_pods=tuple(item for item in actions.delete_pods if item.why != "rolled out" or goes(item.pod)),
-        in_place=tuple(item for item in actions.in_place if goes(item.pod)),
+        drain=tuple(drain for drain in actions.drain if drain.claimed_by or goes(drain.pod)),
+        serve=tuple(serve for serve in actions.serve if serve.serving or goes(serve.pod)),
+        delete_pods=tuple(
+            deletion for deletion in actions.delete_pods if deletion.why != "rolled out" or goes(deletion.pod)
+        ),
+        in_place=tuple(update for update in actions.in_place if goes(update.pod)),
     )

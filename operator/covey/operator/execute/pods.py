@@ -265,11 +265,11 @@ class InferencePodWriter:
             return False
         raise Conflict(409, "Conflict", f"pod {metadata.name} was changed at the same time")
 
-    async def create(self, item: CreatePod, factory: PodFactory, group: Callable[[], str]) -> None:
+    async def create(self, creation: CreatePod, factory: PodFactory, group: Callable[[], str]) -> None:
         """Create the pod of a place.
 
         Args:
-            item: the place, and the pod that was there before.
+            creation: the place, and the pod that was there before.
             factory: builds it.
             group: the UID of its group, by which the first pod of a place is named.
 
@@ -277,13 +277,13 @@ class InferencePodWriter:
             Blocked: the API server takes no such pod.
             Retryable: its name is still taken.
         """
-        predecessor = item.predecessor or group()
+        predecessor = creation.predecessor or group()
         for _ in range(_GENERATIONS):
-            body = factory.build(item.slot, predecessor, item.told)
+            body = factory.build(creation.slot, predecessor, creation.told)
             try:
                 created = await self._client.create(resources.PODS, body, type=core.Pod)
             except AlreadyExists:
-                taken_by = await self._occupant(item, body["metadata"]["name"])
+                taken_by = await self._occupant(creation, body["metadata"]["name"])
                 if taken_by is None:
                     return
                 predecessor = taken_by
@@ -295,9 +295,9 @@ class InferencePodWriter:
             else:
                 self._callbacks.created(created)
                 return
-        raise Retryable(1.0, f"no free name for pod {hostname(item.slot)}")
+        raise Retryable(1.0, f"no free name for pod {hostname(creation.slot)}")
 
-    async def _occupant(self, item: CreatePod, name: str) -> str | None:
+    async def _occupant(self, creation: CreatePod, name: str) -> str | None:
         """Find the pod that has the name: return None if it is the one that was to be created, else its UID.
 
         That UID is the predecessor from which the next name is made.
@@ -306,7 +306,7 @@ class InferencePodWriter:
             pod = await self._client.get(resources.PODS, name, self._owner.namespace, type=core.Pod)
         except NotFound:
             raise Retryable(0.1, f"pod {name} is on its way out") from None
-        if not is_ours(pod.metadata, self._owner) or pod.spec.hostname != hostname(item.slot):
+        if not is_ours(pod.metadata, self._owner) or pod.spec.hostname != hostname(creation.slot):
             return pod.metadata.uid
         if podstate.is_dead(pod) or podstate.is_released(pod):
             await self._label(pod.metadata, {names.LABEL_ADDRESS: None})

@@ -75,25 +75,25 @@ def recorded_units(status: Mapping[str, Any]) -> dict[int, RecordedUnit]:
     """The units that a status lists, by number."""
     listed = status.get("unitStatuses")
     recorded: dict[int, RecordedUnit] = {}
-    for item in listed if isinstance(listed, list) else ():
-        number = item.get("unit") if isinstance(item, Mapping) else None
+    for entry in listed if isinstance(listed, list) else ():
+        number = entry.get("unit") if isinstance(entry, Mapping) else None
         if isinstance(number, int):
-            phase = _PHASES.get(str(item.get("phase", "")))
-            served = item.get("served") is True or phase in _SERVES
-            since = _time(item.get("belowMinimumSince"))
-            recorded[number] = RecordedUnit(phase, served, since, *_escalation(item), _met_minimum(item))
+            phase = _PHASES.get(str(entry.get("phase", "")))
+            served = entry.get("served") is True or phase in _SERVES
+            since = _time(entry.get("belowMinimumSince"))
+            recorded[number] = RecordedUnit(phase, served, since, *_escalation(entry), _met_minimum(entry))
     return recorded
 
 
-def _escalation(item: Mapping[str, Any]) -> tuple[str, float | None]:
-    escalation = item.get("escalation")
+def _escalation(entry: Mapping[str, Any]) -> tuple[str, float | None]:
+    escalation = entry.get("escalation")
     if not isinstance(escalation, Mapping):
         return "", None
     return str(escalation.get("step", "")), _time(escalation.get("at"))
 
 
-def _met_minimum(item: Mapping[str, Any]) -> dict[str, int]:
-    minimum = item.get("metMinimum")
+def _met_minimum(entry: Mapping[str, Any]) -> dict[str, int]:
+    minimum = entry.get("metMinimum")
     roles = [role for role in minimum if isinstance(role, Mapping)] if isinstance(minimum, list) else []
     return {str(role.get("name")): role["replicas"] for role in roles if isinstance(role.get("replicas"), int)}
 

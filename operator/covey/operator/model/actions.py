@@ -279,12 +279,12 @@ def sum_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
         **{field.name: _join([getattr(part.actions, field.name) for part in summed]) for field in _FIELDS}
     )
     deleted = tuple(_once(actions.delete_pods))
-    gone = {item.pod.metadata.uid for item in deleted}
+    gone = {deletion.pod.metadata.uid for deletion in deleted}
     return Outcome(
         replace(
             actions,
             delete_pods=deleted,
-            ungate=tuple(item for item in actions.ungate if item.pod.metadata.uid not in gone),
+            ungate=tuple(ungate for ungate in actions.ungate if ungate.pod.metadata.uid not in gone),
         ),
         tuple(chain.from_iterable(part.remarks for part in summed)),
         soonest(part.again for part in summed),
@@ -308,6 +308,6 @@ def _join(values: list[Any]) -> Any:
 
 def _once(deletions: Iterable[DeletePod]) -> Iterator[DeletePod]:
     by_uid: dict[str, DeletePod] = {}
-    for item in deletions:
-        by_uid.setdefault(item.pod.metadata.uid, item)
+    for deletion in deletions:
+        by_uid.setdefault(deletion.pod.metadata.uid, deletion)
     return iter(by_uid.values())

@@ -247,11 +247,11 @@ class Caches:
             },
         )
 
-    def _read(self, item: ControllerRevision) -> Record | None:
+    def _read(self, record: ControllerRevision) -> Record | None:
         """Read a ControllerRevision, once: its data never change."""
-        uid = item.metadata.uid
+        uid = record.metadata.uid
         if uid not in self._records:
-            self._records[uid] = read_record(item.data)
+            self._records[uid] = read_record(record.data)
         return self._records[uid]
 
     def welcome_object(self, key: Key, kind: str, item: Owned | ControllerRevision | StoredScaler) -> None:
@@ -344,20 +344,24 @@ class Caches:
         self.topologies.subscribe(self._on_topology)
         self.scalers.subscribe(partial(self._on_owned, self._new_scalers))
 
-    def _on_topology(self, kind: EventType, item: core.ClusterTopology, before: core.ClusterTopology | None) -> None:
-        if kind == DELETED or before is None or _essence(item) != _essence(before):
+    def _on_topology(
+        self, kind: EventType, topology: core.ClusterTopology, before: core.ClusterTopology | None
+    ) -> None:
+        if kind == DELETED or before is None or _essence(topology) != _essence(before):
             self._look_at_all()
 
-    def _on_inference(self, kind: EventType, item: InferenceText, before: InferenceText | None) -> None:
+    def _on_inference(self, kind: EventType, inference: InferenceText, before: InferenceText | None) -> None:
         if kind == DELETED:
-            self._statuses.pop(item.metadata.uid, None)
+            self._statuses.pop(inference.metadata.uid, None)
             # What is known of it must not be taken for its namesake's.
-            self.forget(item.metadata.key)
-        if kind == DELETED or before is None or _is_asked_anew(item.metadata, before.metadata):
-            self._requeue.resource(item.metadata.key)
-        elif item.status != before.status and differ(item.read().status, self._statuses.get(item.metadata.uid, {})):
+            self.forget(inference.metadata.key)
+        if kind == DELETED or before is None or _is_asked_anew(inference.metadata, before.metadata):
+            self._requeue.resource(inference.metadata.key)
+        elif inference.status != before.status and differ(
+            inference.read().status, self._statuses.get(inference.metadata.uid, {})
+        ):
             # What somebody else wrote into the status has to be put right; our own write is no news.
-            self._enqueue_soon(item.metadata.key)
+            self._enqueue_soon(inference.metadata.key)
 
     def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
         for key in owner_key(pod):

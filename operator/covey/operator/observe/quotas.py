@@ -85,13 +85,13 @@ class NamespaceQuotas:
     def of(self, namespace: str) -> tuple[core.ResourceQuota, ...]:
         """The quotas of a namespace, as the watch shows them."""
         return tuple(
-            item for reflector in self._quotas.reflectors for item in reflector.by_index(_NAMESPACE, namespace)
+            quota for reflector in self._quotas.reflectors for quota in reflector.by_index(_NAMESPACE, namespace)
         )
 
     def ranges(self, namespace: str) -> tuple[core.LimitRange, ...]:
         """The LimitRanges of a namespace."""
         return tuple(
-            item for reflector in self._ranges.reflectors for item in reflector.by_index(_NAMESPACE, namespace)
+            limits for reflector in self._ranges.reflectors for limits in reflector.by_index(_NAMESPACE, namespace)
         )
 
     def reserved_demand(self, key: Key) -> Demand:
@@ -182,16 +182,16 @@ class NamespaceQuotas:
         if not first:
             self._first.pop(key[0], None)
 
-    def _on_quota(self, kind: EventType, item: core.ResourceQuota, before: core.ResourceQuota | None) -> None:
+    def _on_quota(self, kind: EventType, quota: core.ResourceQuota, before: core.ResourceQuota | None) -> None:
         if kind == DELETED:
-            self._used.pop(item.metadata.key, None)
+            self._used.pop(quota.metadata.key, None)
         else:
-            self._compare(item)
-        if kind == DELETED or before is None or (item.spec, item.status) != (before.spec, before.status):
-            self._wake(item.metadata.namespace)
+            self._compare(quota)
+        if kind == DELETED or before is None or (quota.spec, quota.status) != (before.spec, before.status):
+            self._wake(quota.metadata.namespace)
 
-    def _on_range(self, _: EventType, item: core.LimitRange, __: core.LimitRange | None) -> None:
-        self._wake(item.metadata.namespace)
+    def _on_range(self, _: EventType, limits: core.LimitRange, __: core.LimitRange | None) -> None:
+        self._wake(limits.metadata.namespace)
 
     def _wake(self, namespace: str) -> None:
         for wake in list(self._waiting.get(namespace, {}).values()):

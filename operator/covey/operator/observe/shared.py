@@ -58,9 +58,9 @@ class NamespaceBudgets:
         budget = self.find(namespace)
         return {} if budget is None else {SHARED_BUDGET: budget}
 
-    def welcome(self, item: Owned) -> None:
+    def welcome(self, budget: Owned) -> None:
         """Note a budget that this process has just created."""
-        self._expectations.add(_key(item.metadata.namespace), item)
+        self._expectations.add(_key(budget.metadata.namespace), budget)
 
     def note(self, key: Key, *, needed: bool) -> None:
         """Note whether a resource that has been looked at needs the budget."""
@@ -81,18 +81,18 @@ class NamespaceBudgets:
             if inference.metadata.deletion_timestamp is None
         )
 
-    def take(self, on_news: OnEvent[Owned], kind: EventType, item: Owned, before: Owned | None) -> None:
+    def take(self, on_news: OnEvent[Owned], kind: EventType, budget: Owned, before: Owned | None) -> None:
         """Pass an event of a budget on; if it is a namespace's, look at the resources that need it."""
         # Its status is written again with every pod that gets Ready, and nobody here reads it.
-        if kind != DELETED and before is not None and _is_same(item, before):
+        if kind != DELETED and before is not None and _is_same(budget, before):
             return
-        on_news(kind, item, before)
-        if item.metadata.name == network.NAME:
-            self._take_shared(item)
+        on_news(kind, budget, before)
+        if budget.metadata.name == network.NAME:
+            self._take_shared(budget)
 
-    def _take_shared(self, item: Owned) -> None:
-        namespace = item.metadata.namespace
-        self._expectations.shown(_key(namespace), item.metadata.uid)
+    def _take_shared(self, budget: Owned) -> None:
+        namespace = budget.metadata.namespace
+        self._expectations.shown(_key(namespace), budget.metadata.uid)
         self._ask(namespace)
         # A resource that needs it makes it again, or goes on now that it is there.
         for inference in self._inferences.within(namespace):

@@ -100,10 +100,10 @@ def shows(watched: Lookup[T], item: T) -> bool:
     return shown is not None and shown.metadata.uid == item.metadata.uid
 
 
-def owner_key(item: Described) -> tuple[Key, ...]:
+def owner_key(owned: Described) -> tuple[Key, ...]:
     """The resource that an object names in its label, if it does."""
-    name = item.metadata.label(names.LABEL_INFERENCE)
-    return ((item.metadata.namespace, name),) if name else ()
+    name = owned.metadata.label(names.LABEL_INFERENCE)
+    return ((owned.metadata.namespace, name),) if name else ()
 
 
 class Domains:
@@ -128,8 +128,8 @@ class Domains:
             self._found = HyperNodes(self.reflector.store.values())
         return self._found
 
-    def _on_event(self, kind: EventType, item: core.HyperNode, before: core.HyperNode | None) -> None:
+    def _on_event(self, kind: EventType, hyper_node: core.HyperNode, before: core.HyperNode | None) -> None:
         # Volcano counts nodes in their status.
-        if kind == DELETED or before is None or before.spec != item.spec:
+        if kind == DELETED or before is None or before.spec != hyper_node.spec:
             self._found = None
             self._on_change()

@@ -210,10 +210,10 @@ def add_defaults(resources: Object, ranges: Sequence[core.LimitRange]) -> dict[s
     """
     limits = dict(resources.get("limits") or {})
     requests = {**limits, **(resources.get("requests") or {})}
-    for item in (item for range_ in ranges for item in range_.spec.limits if item.type == "Container"):
-        default = {**(item.max or {}), **(item.default or {})}
+    for rule in (rule for range_ in ranges for rule in range_.spec.limits if rule.type == "Container"):
+        default = {**(rule.max or {}), **(rule.default or {})}
         limits = {**default, **limits}
-        requests = {**(item.min or {}), **default, **(item.default_request or {}), **requests}
+        requests = {**(rule.min or {}), **default, **(rule.default_request or {}), **requests}
     return {"limits": limits, "requests": requests}
 
 

@@ -198,16 +198,16 @@ def find_fitting(
     return Fitting(
         tuple(taken),
         Outcome(_give_back(missed, observed), (_remark(missed),)),
-        frozenset(item.slot[:3] for batch, _ in missed for item in batch.items),
+        frozenset(creation.slot[:3] for batch, _ in missed for creation in batch.items),
         _problem(batch for batch in missed if batch[0].items[0].slot.unit != arriving),
         merge_demands(kept) if kept else None,
     )
 
 
 def _batches(create: Iterable[CreatePod]) -> Iterator[_Batch]:
-    def together(item: CreatePod) -> tuple[Precedence, tuple[object, ...]]:
-        whole = item.precedence is Precedence.MINIMUM
-        return item.precedence, (item.slot.unit,) if whole else item.slot[:3]
+    def together(creation: CreatePod) -> tuple[Precedence, tuple[object, ...]]:
+        whole = creation.precedence is Precedence.MINIMUM
+        return creation.precedence, (creation.slot.unit,) if whole else creation.slot[:3]
 
     for (precedence, _), items_of_batch in groupby(create, key=together):
         yield _Batch(precedence, tuple(items_of_batch))
@@ -277,11 +277,11 @@ def charging(factory: PodFactory, observed: Observed) -> Callable[[CreatePod], P
     """Make a function for the charge of a pod, computed once for those of one role, revision and template."""
     charges: dict[tuple[str, str, bool], PodCharge] = {}
 
-    def charge(item: CreatePod) -> PodCharge:
-        slot = item.slot
+    def charge(creation: CreatePod) -> PodCharge:
+        slot = creation.slot
         kind = (slot.role, factory.revision_of(slot).hash, slot.index == 0)
         if kind not in charges:
-            body = factory.build_named(slot, hostname(slot), item.told)
+            body = factory.build_named(slot, hostname(slot), creation.told)
             charges[kind] = charge_of(body, observed.ranges, observed.claim_charges)
         return charges[kind]
 

@@ -119,7 +119,7 @@ def read_log(owned: Owned | None) -> Log:
     """The log that an object carries; what cannot be understood is left out."""
     content = read_json(owned.metadata.annotation(ANNOTATION) if owned else None) or {}
     try:
-        wholes = {int(unit): _past(item) for unit, item in content.get("units", {}).items()}
+        wholes = {int(unit): _past(entry) for unit, entry in content.get("units", {}).items()}
         return Log(tuple(map(_failure, content.get("log", ()))), wholes)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return Log()
@@ -154,14 +154,16 @@ def _dump_past(past: Past) -> dict[str, Any]:
     return content | {"at": core.rfc3339(past.failed_at)} | ({"units": past.unit} if past.unit else {})
 
 
-def _past(item: Mapping[str, Any]) -> Past:
-    at = core.seconds(item["at"])
-    return Past(int(item["restarts"]), int(item["failures"]), at or 0.0, int(item.get("units", 0)))
+def _past(entry: Mapping[str, Any]) -> Past:
+    at = core.seconds(entry["at"])
+    return Past(int(entry["restarts"]), int(entry["failures"]), at or 0.0, int(entry.get("units", 0)))
 
 
-def _failure(item: Mapping[str, Any]) -> Failure:
-    nodes = {str(node): dict(domain) for node, domain in item.get("nodes", {}).items()}
-    return Failure(int(item["unit"]), str(item["replica"]), str(item["revision"]), _past(item), str(item["why"]), nodes)
+def _failure(entry: Mapping[str, Any]) -> Failure:
+    nodes = {str(node): dict(domain) for node, domain in entry.get("nodes", {}).items()}
+    return Failure(
+        int(entry["unit"]), str(entry["replica"]), str(entry["revision"]), _past(entry), str(entry["why"]), nodes
+    )
 
 
 #: Seconds for which failures count against their nodes.

@@ -146,18 +146,18 @@ class Failing:
         roles, now = {role.name: role for role in inference.spec.roles}, observed.now
         plans = tuple(replicas)
         starts = {
-            item.slot: item.told.past.starts_at(roles[item.slot.role].backoff)
+            creation.slot: creation.told.past.starts_at(roles[creation.slot.role].backoff)
             for plan in plans
-            for item in plan.create
-            if item.slot.role in roles
+            for creation in plan.create
+            if creation.slot.role in roles
         }
         late = {slot: at - now for slot, at in starts.items() if at > now}
         shunned = () if self.reserves else tuple(entry.node for entry in self.avoided if entry.node)
         if not late and not shunned:
             return plans, late
 
-        def with_past(item: CreatePod) -> CreatePod:
-            return replace(item, told=replace(item.told, waits=item.slot in late, shunned=shunned))
+        def with_past(creation: CreatePod) -> CreatePod:
+            return replace(creation, told=replace(creation.told, waits=creation.slot in late, shunned=shunned))
 
         plans = tuple(replace(plan, create=tuple(map(with_past, plan.create))) for plan in plans)
         return plans, {} if self.reserves else late

@@ -173,7 +173,7 @@ def _is_lost(pod: core.Pod, observed: Observed) -> bool:
 
 def _notes(stranded: Iterable[DeletePod]) -> Iterator[Note]:
     """The Event about lost nodes: one for all of them."""
-    nodes = sorted({item.pod.spec.node_name or "" for item in stranded})
+    nodes = sorted({deletion.pod.spec.node_name or "" for deletion in stranded})
     if nodes:
         named = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
         what = "node" if len(nodes) == 1 else "nodes"

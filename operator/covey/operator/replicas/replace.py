@@ -73,18 +73,18 @@ def order_creations(items: Sequence[CreatePod], tree: Tree, scale: Scale, observ
     if not items:
         return ()
     precedences = dict(_precedences(items, tree, tree.layout.scale or scale, observed))
-    ranked = (replace(item, precedence=precedences[item.slot[:3]]) for item in items)
+    ranked = (replace(creation, precedence=precedences[creation.slot[:3]]) for creation in items)
     # Sorting is stable: within one precedence it goes by unit, role and number.
-    return tuple(sorted(ranked, key=lambda item: item.precedence))
+    return tuple(sorted(ranked, key=lambda creation: creation.precedence))
 
 
 def _precedences(
     items: Iterable[CreatePod], tree: Tree, scale: Scale, observed: Observed
 ) -> Iterator[tuple[ReplicaKey, Precedence]]:
     torn: dict[ReplicaKey, bool] = {}
-    for item in items:
-        replica = item.slot[:3]
-        torn[replica] = torn.get(replica, False) or item.replaces
+    for creation in items:
+        replica = creation.slot[:3]
+        torn[replica] = torn.get(replica, False) or creation.replaces
     units = {unit for unit, _, _ in torn}
     run = {slot.unit for slot, pod in observed.current.items() if slot.unit in units and podstate.is_bound(pod)}
     for (unit, role), replicas in _roles(tree, units).items():
@@ -136,7 +136,7 @@ def removal_notes(deletions: Sequence[DeletePod], reason: str, *, but: int | Non
         but: a unit that is reported otherwise.
     """
     labels = (names.LABEL_UNIT, names.LABEL_ROLE, names.LABEL_REPLICA)
-    replicas = {tuple(item.pod.metadata.label(label) or "?" for label in labels) for item in deletions}
+    replicas = {tuple(deletion.pod.metadata.label(label) or "?" for label in labels) for deletion in deletions}
     listed = by_role(role for unit, role, _ in replicas if unit != str(but))
     if listed:
         yield Note(reason, f"removing {listed}", "ScaleDown")
@@ -145,10 +145,10 @@ def removal_notes(deletions: Sequence[DeletePod], reason: str, *, but: int | Non
 def describe_growth(plans: Iterable[ReplicaActions], not_yet: Collection[Slot]) -> str:
     """Describe new replicas, not replaced ones, as ``creating 2 replicas of decode``; empty where there are none."""
     new = {
-        (item.slot.unit, item.slot.role, item.slot.replica)
+        (creation.slot.unit, creation.slot.role, creation.slot.replica)
         for plan in plans
-        for item in plan.create
-        if not item.replaces and item.slot not in not_yet
+        for creation in plan.create
+        if not creation.replaces and creation.slot not in not_yet
     }
     listed = by_role(role for _, role, _ in new)
     return f"creating {listed}" if listed else ""
@@ -158,9 +158,11 @@ def replacement_notes(plans: Iterable[ReplicaActions], not_yet: Collection[Slot]
     """Make one Event for all replicas of a role that share a fate."""
     fates: dict[tuple[str, bool, bool], list[ReplicaActions]] = {}
     for plan in plans:
-        again = next((item.slot.role for item in plan.create if item.replaces and item.slot not in not_yet), None)
+        again = next(
+            (creation.slot.role for creation in plan.create if creation.replaces and creation.slot not in not_yet), None
+        )
         if again is not None:
-            released = any(podstate.is_released(item.pod) for item in plan.delete)
+            released = any(podstate.is_released(deletion.pod) for deletion in plan.delete)
             fates.setdefault((again, released, plan.recreated), []).append(plan)
     for (role, released, recreated), alike in fates.items():
         first = alike[0].create[0].slot
@@ -176,13 +178,13 @@ def replacement_notes(plans: Iterable[ReplicaActions], not_yet: Collection[Slot]
             cause = lost if len(alike) == 1 else "a pod of each was lost; they are recreated whole"
             yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace", warning=True)
         else:
-            pods = sum(item.replaces for plan in alike for item in plan.create)
+            pods = sum(creation.replaces for plan in alike for creation in plan.create)
             cause = "its pod is replaced" if pods == 1 else f"{pods} pods are replaced"
             yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace")
 
 
 def _describe_released(where: str, plans: Iterable[ReplicaActions]) -> str:
-    pods = [item.pod for plan in plans for item in plan.delete if podstate.is_released(item.pod)]
+    pods = [deletion.pod for plan in plans for deletion in plan.delete if podstate.is_released(deletion.pod)]
     reasons = ", ".join(sorted({pod.metadata.annotation(names.ANNOTATION_RELEASE) or "" for pod in pods} - {""}))
     return f"{len(pods)} pods of {where} gave up their nodes: {reasons}"
 

@@ -53,12 +53,12 @@ class Departures:
             if replica not in plan.layout.units.get(unit, {}).get(role, {})
         )
         self._claimed = plan.victims.places
-        self._given_up = {item.pod.metadata.uid for item in plan.loss.delete}
+        self._given_up = {deletion.pod.metadata.uid for deletion in plan.loss.delete}
         self._steps = {unit: escalation.step for unit, escalation in plan.loss.announced.items()}
 
-    def count_deletion(self, item: DeletePod) -> None:
+    def count_deletion(self, deletion: DeletePod) -> None:
         """Count a deletion that the API server has accepted."""
-        slot, metadata = slot_of(item.pod.spec.hostname), item.pod.metadata
+        slot, metadata = slot_of(deletion.pod.spec.hostname), deletion.pod.metadata
         if slot is None or metadata.deletion_timestamp is not None:
             return
         # Its first pod stands for a replica: each has one.
@@ -124,7 +124,7 @@ def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> N
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {item["type"]: item for item in status.get("conditions") or ()}
+    return {condition["type"]: condition for condition in status.get("conditions") or ()}
 
 
 Key = tuple[str, str]

@@ -69,7 +69,9 @@ def is_news(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 
 def _gist(status: Mapping[str, Any]) -> tuple[object, ...]:
-    conditions = sorted((item["type"], item["status"], item["reason"]) for item in status.get("conditions") or ())
+    conditions = sorted(
+        (condition["type"], condition["status"], condition["reason"]) for condition in status.get("conditions") or ()
+    )
     return status.get("observedGeneration"), conditions
 
 
