@@ -25,7 +25,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Backoff, Role, Serves, Startup
 from covey.api.routing import LlmdLabels, LwsLabels
-from covey.compile import environment, identity, interconnect, network
+from covey.compile import environment, identity, interconnect, pod_budget
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, ReplicaKey, Slot, fit_label
 from covey.compile.network import ADDRESSED, NetworkCompiler
@@ -202,7 +202,7 @@ class PodFactory:
         self._taken: dict[bool, frozenset[str]] = {}
         self._network = NetworkCompiler(owner, spec)
         self.interconnect = interconnect.InterconnectCompiler(owner, spec) if spec.interconnect else None
-        self._protected = network.gang_roles(spec)
+        self._protected = pod_budget.gang_roles(spec)
 
     def without_protection(self) -> PodFactory:
         """A copy of the factory, for pods that the budget of their namespace does not select yet."""
@@ -235,7 +235,7 @@ class PodFactory:
 
     def protection(self, slot: Slot) -> Mapping[str, str]:
         """The label by which the budget of the namespace selects the pod of a slot; empty where it does not."""
-        return network.PROTECTED if slot.role in self._protected else {}
+        return pod_budget.PROTECTED if slot.role in self._protected else {}
 
     def lws_labels(self, slot: Slot) -> dict[str, str]:
         """LeaderWorkerSet's labels of a slot's pod, asked for or not."""

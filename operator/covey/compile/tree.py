@@ -10,7 +10,8 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import CreationLevel, GroupCompiler, Groups, Levels, Object, levels_named
 from covey.compile.identity import Owner, ReplicaKey, Slot, hostname
-from covey.compile.network import NetworkCompiler, namespace_budget, needs_budget
+from covey.compile.network import NetworkCompiler
+from covey.compile.pod_budget import namespace_budget, needs_budget
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Layout, Revision, Scale
 

@@ -29,7 +29,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Backend, Identity, Owned
-from covey.compile import Owner, ReplicaKey, Slot, Tree, network, type_of
+from covey.compile import Owner, ReplicaKey, Slot, Tree, network, pod_budget, type_of
 from covey.compile.groups import CreationLevel
 from covey.compile.identity import short_hash
 from covey.compile.network import ADDRESSED
@@ -357,17 +357,17 @@ def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: O
     former = _former(tree, observed)
     if former is None:
         return tree
-    if not network.is_narrow(former.spec):
+    if not pod_budget.is_narrow(former.spec):
         tree = replace(tree, pods=tree.pods.without_protection())
-    if not network.needs_budget(spec):
+    if not pod_budget.needs_budget(spec):
         return tree
-    roles = network.gang_roles(spec)
+    roles = pod_budget.gang_roles(spec)
     pods = [pod for pod in observed.every_pod() if _is_of_gang(pod, roles)]
     is_shared = SHARED_BUDGET in observed.shared
     if is_shared and all(map(_is_protected, pods)):
         return tree
     narrow = is_shared or any(map(_is_protected, pods))
-    level = CreationLevel("former budget", (network.former_budget(tree.owner, roles, narrow=narrow),))
+    level = CreationLevel("former budget", (pod_budget.former_budget(tree.owner, roles, narrow=narrow),))
     return replace(tree, levels=(level, *tree.levels))
 
 
@@ -383,7 +383,7 @@ def find_unprotected(
         idle: replicas (unit, role, number) whose pods may be evicted.
     """
     former = _former(tree, observed)
-    if former is not None and not network.is_narrow(former.spec):
+    if former is not None and not pod_budget.is_narrow(former.spec):
         return
     may_have_it = former is None or SHARED_BUDGET in observed.shared
     for slot in tree.slots:
@@ -392,14 +392,14 @@ def find_unprotected(
             continue
         protection = tree.pods.protection(slot)
         if protection and (slot.unit, slot.role, slot.replica) in idle:
-            protection = network.IDLE
+            protection = pod_budget.IDLE
         wanted = protection.get(names.LABEL_GANG)
         if pod.metadata.label(names.LABEL_GANG) != wanted and (may_have_it or wanted is None):
             yield Relabel(pod, {names.LABEL_GANG: wanted})
 
 
 def _former(tree: Tree, observed: Observed) -> Owned | None:
-    return observed.objects.get((POD_DISRUPTION_BUDGETS.type, network.former_name(tree.owner.name)))
+    return observed.objects.get((POD_DISRUPTION_BUDGETS.type, pod_budget.former_name(tree.owner.name)))
 
 
 def _is_of_gang(pod: core.Pod, roles: Collection[str]) -> bool:

@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api.core import rfc3339
 from covey.backends import Cluster, within
 from covey.backends.extender import can_reserve
-from covey.compile import Owner, Scale, network
+from covey.compile import Owner, Scale, pod_budget
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
@@ -250,7 +250,7 @@ class Reconciler:
         key = (owner.namespace, owner.name)
         self._caches.pod_expectations.retire(key, observed, planned.layout.slots())
         departures = Departures(verdict.inference.spec, observed, planned)
-        needs_budget = network.needs_budget(verdict.inference.spec)
+        needs_budget = pod_budget.needs_budget(verdict.inference.spec)
         if needs_budget:
             self._caches.budgets.note(key, needed=True)
         actions, age = self._limit_protections(key, planned.actions), verdict.inference.metadata.creation_timestamp

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders.inferences import inferences
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.compile import compile_inference, network, type_of
+from covey.compile import compile_inference, pod_budget, type_of
 from covey.model import podstate
 from covey.operator.model.observed import current
 from unit.operator.budgets import budgets_of
@@ -158,10 +158,10 @@ def assert_is_wanted(world: World) -> None:
         assert current(pods) is pods[0]
         assert podstate.is_addressed(pods[0])
         assert tree.pods.labels(slot).items() <= (pods[0].metadata.labels or {}).items()
-        protected = [network.NAME] if tree.pods.protection(slot) else []
+        protected = [pod_budget.NAME] if tree.pods.protection(slot) else []
         assert budgets_of(pods[0], world.objects, world.shared) == protected
     bodies = (*(body for level in tree.levels for body in level.objects), *tree.published)
-    stored = {*observed.objects, *(observed.shared if network.needs_budget(world.inference.spec) else ())}
+    stored = {*observed.objects, *(observed.shared if pod_budget.needs_budget(world.inference.spec) else ())}
     assert stored == {(type_of(body), body["metadata"]["name"]) for body in bodies}
     spec = world.inference.spec
     for roles in planned.layout.units.values():

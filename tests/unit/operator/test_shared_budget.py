@@ -12,7 +12,7 @@ from builders.inferences import inference, role
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Owned
-from covey.compile import network
+from covey.compile import pod_budget
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
 from covey.kube.errors import AlreadyExists
@@ -27,7 +27,8 @@ from unit.operator.test_execute import OWNER, Server, execute
 from unit.operator.world import World
 
 BUDGET = msgspec.convert(
-    {**network.namespace_budget("ml"), "metadata": {**network.namespace_budget("ml")["metadata"], "uid": "b-1"}}, Owned
+    {**pod_budget.namespace_budget("ml"), "metadata": {**pod_budget.namespace_budget("ml")["metadata"], "uid": "b-1"}},
+    Owned,
 )
 
 
@@ -62,7 +63,7 @@ def test_who_needs_it_is_woken_where_somebody_has_taken_or_changed_it(seen: Budg
     # The disruption controller has counted pods.
     seen.store(resource_version="7")
     assert seen.asked == []
-    seen.store(labels={**network.LABELS, "theirs": "yes"})
+    seen.store(labels={**pod_budget.LABELS, "theirs": "yes"})
     assert seen.asked == [("ml", "one")]
     seen.store(kind="DELETED")
     assert seen.asked == [("ml", "one")]
@@ -112,12 +113,12 @@ class Taken(Server):
         self.applied: list[str] = []
 
     async def create(self, resource: Resource, body: Mapping[str, Any], *more: Any, **options: Any) -> Any:
-        if body["metadata"]["name"] == network.NAME:
-            raise AlreadyExists(409, "AlreadyExists", network.NAME)
+        if body["metadata"]["name"] == pod_budget.NAME:
+            raise AlreadyExists(409, "AlreadyExists", pod_budget.NAME)
         return await super().create(resource, body, *more, **options)
 
     async def get(self, _: Resource, name: str, *__: Any, type: Any = None, **___: Any) -> Any:  # noqa: A002 - Client's
-        body = network.namespace_budget("ml")
+        body = pod_budget.namespace_budget("ml")
         return msgspec.convert({**body, "metadata": {"name": name, "uid": "b-1", "labels": self._labels}}, type)
 
     async def json_patch(self, *_: Any, **__: Any) -> None:
@@ -130,9 +131,9 @@ class Taken(Server):
 
 async def test_one_that_another_worker_has_made_is_taken() -> None:
     world = World(inference(role("decode")))
-    server = Taken(world, network.LABELS)
+    server = Taken(world, pod_budget.LABELS)
     await execute(world, server)
-    assert server.applied == [network.NAME]
+    assert server.applied == [pod_budget.NAME]
 
 
 def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Budgeted) -> None:

@@ -19,7 +19,7 @@ from covey.api import core
 from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster
-from covey.compile import Owner, network
+from covey.compile import Owner, pod_budget
 from covey.model import podstate
 from covey.operator.model.actions import Actions
 from covey.operator.model.capacity import AutoscalerSettings
@@ -268,9 +268,9 @@ class World(Stored):
             self.label(name, {names.LABEL_GANG: None})
         if is_alone:
             self.shared.clear()
-        metadata, roles = self.inference.metadata, network.gang_roles(self.inference.spec)
+        metadata, roles = self.inference.metadata, pod_budget.gang_roles(self.inference.spec)
         owner = Owner(metadata.namespace, metadata.name, metadata.uid)
-        self._apply(add_digest(network.former_budget(owner, roles, narrow=False)))
+        self._apply(add_digest(pod_budget.former_budget(owner, roles, narrow=False)))
 
     def only(self, owner: str) -> core.Pod:
         """The one pod that there is, of the namespace ``default`` and of the resource with this UID."""

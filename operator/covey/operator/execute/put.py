@@ -15,7 +15,7 @@ from covey.api import core
 from covey.api.inference import BackendName
 from covey.backends import BACKENDS, Owned
 from covey.backends.seam import FieldManager
-from covey.compile import Owner, network, type_of
+from covey.compile import Owner, pod_budget, type_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
@@ -67,7 +67,7 @@ class BudgetEnder:
         if budget is None or budget.metadata.deletion_timestamp is not None or self._is_needed(namespace):
             return
         try:
-            await self._client.delete(POD_DISRUPTION_BUDGETS, network.NAME, namespace, uid=budget.metadata.uid)
+            await self._client.delete(POD_DISRUPTION_BUDGETS, pod_budget.NAME, namespace, uid=budget.metadata.uid)
         except (NotFound, Conflict):
             return
         _log.info("budget of namespace deleted", namespace=namespace)

@@ -20,7 +20,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
 from covey.backends import Identity, Owned, Room
-from covey.compile import ReplicaKey, network
+from covey.compile import ReplicaKey, pod_budget
 from covey.compile.identity import Owner, Slot, group_name, pod_name, slot_of
 from covey.compile.pods import NO_PAST, Past
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS
@@ -126,7 +126,7 @@ class Place:
 
 
 #: Type and name of the budget of a namespace.
-SHARED_BUDGET: Final = (POD_DISRUPTION_BUDGETS.type, network.NAME)
+SHARED_BUDGET: Final = (POD_DISRUPTION_BUDGETS.type, pod_budget.NAME)
 
 
 @dataclass(frozen=True, slots=True)

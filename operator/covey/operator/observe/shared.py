@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from covey.backends import Identity, Owned
-from covey.compile import network
+from covey.compile import pod_budget
 from covey.kube.reflector import OnEvent
 from covey.kube.watch import DELETED, EventType
 from covey.operator.model.objects import InferenceText
@@ -48,7 +48,7 @@ class NamespaceBudgets:
 
     def find(self, namespace: str) -> Owned | None:
         """The budget of a namespace."""
-        budget = self._stored.get((namespace, network.NAME))
+        budget = self._stored.get((namespace, pod_budget.NAME))
         if budget is not None and is_shared(SHARED_BUDGET[0], budget.metadata):
             return budget
         return next(iter(self._expectations.of(_key(namespace))), None)
@@ -87,7 +87,7 @@ class NamespaceBudgets:
         if kind != DELETED and before is not None and _is_same(budget, before):
             return
         on_news(kind, budget, before)
-        if budget.metadata.name == network.NAME:
+        if budget.metadata.name == pod_budget.NAME:
             self._take_shared(budget)
 
     def _take_shared(self, budget: Owned) -> None:

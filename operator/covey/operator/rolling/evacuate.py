@@ -25,7 +25,7 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import ReplicaKey, network
+from covey.compile import ReplicaKey, pod_budget
 from covey.model import podstate
 from covey.operator.model.actions import Outcome, Remark, soonest
 from covey.operator.model.observed import Observed
@@ -58,7 +58,7 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
     """
     if not leaving.places:
         return Idle()
-    roles, deadline = network.gang_roles(spec), settings_of(spec).deadline
+    roles, deadline = pod_budget.gang_roles(spec), settings_of(spec).deadline
     pods: dict[ReplicaKey, list[core.Pod]] = {}
     for slot, pod in observed.current.items():
         place = (slot.unit, slot.role, slot.replica)
@@ -81,7 +81,7 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
 
 def _is_given_up(pod: core.Pod) -> bool:
     """Tell whether the kubelet hardly starts a pod any more, or the pod was found to serve nobody before."""
-    if pod.metadata.label(names.LABEL_GANG) == network.IDLE[names.LABEL_GANG]:
+    if pod.metadata.label(names.LABEL_GANG) == pod_budget.IDLE[names.LABEL_GANG]:
         return True
     waiting = (each.state.waiting for each in pod.status.container_statuses or () if each.state is not None)
     return any(each is not None and each.reason == _BROKEN for each in waiting)
