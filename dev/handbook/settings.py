@@ -35,6 +35,7 @@ CHART: Final[Mapping[str, tuple[str, str]]] = {
     "gangs.native": ("operator", "native_groups"),
     "gangs.leaderWorkerSets": ("operator", "leader_worker_sets"),
     "computeDomains": ("operator", "compute_domains"),
+    "evictionResponder.enabled": ("operator", "eviction_responder"),
     "routing.inferencePools": ("operator", "inference_pools"),
     "log.level": ("operator", "log_level"),
     "log.format": ("operator", "log_format"),

@@ -127,6 +127,7 @@ def test_arguments_of_the_chart_when_a_process_starts_are_settings(offline: Helm
         "gangs": {"jobs": True, "native": True, "leaderWorkerSets": True},
         "computeDomains": True,
         "routing": {"inferencePools": True},
+        "evictionResponder": {"enabled": False},
         "capacity": {"provider": "ProvisioningRequest"},
         "preemption": {"ordinaryPods": "Evict"},
         "operator": {"evacuationTaints": ["team"]},
@@ -482,6 +483,18 @@ def test_only_where_it_is_switched_on_the_operator_may_write_inference_pools(off
         spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
         flags.append("--inference-pools" in spec["containers"][0]["args"])
     assert flags == [False, True, True]
+
+
+def test_operator_when_it_answers_no_evictions_has_no_rights_to_them(offline: Helm) -> None:
+    on, off = offline.render({}), offline.render({"evictionResponder": {"enabled": False}})
+    rights, flags = [], []
+    for objects in (on, off):
+        rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
+        rights.append([(rule["resources"], rule["verbs"]) for rule in rules if "lifecycle.k8s.io" in rule["apiGroups"]])
+        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]
+        flags.append("--eviction-responder=false" in spec["containers"][0]["args"])
+    assert rights == [[(["evictions"], ["get", "list", "watch"]), (["evictions/status"], ["patch"])], []]
+    assert flags == [False, True]
 
 
 def test_gangs_of_jobs_are_an_option_of_chart_and_manifests(offline: Helm, tmp_path: Path) -> None:

@@ -22,12 +22,13 @@ from covey.kube.client import Client
 from covey.kube.connection import load
 from covey.kube.errors import NotFound
 from covey.kube.request import Request
+from covey.kube.resources import EVICTIONS
 from covey.kube.transport import Transport
 from covey.operator.process.main import OperatorProcess
 from covey.operator.process.settings import OperatorSettings
 from covey.scheduler.main import Process as SchedulerProcess
 from covey.scheduler.settings import SchedulerSettings
-from localcluster import Cluster, Nodes, concurrently, free_port, native_groups
+from localcluster import Cluster, Gates, Nodes, concurrently, free_port, native_groups
 from localcluster.binaries import KUBERNETES
 from localcluster.programs import scheduler_config
 from stage.clock import Loop, Time
@@ -59,7 +60,9 @@ class _Cluster(Cluster):
     """Notes what a test itself writes, which nobody else may have to do with."""
 
     def __init__(self) -> None:
-        super().__init__(gates=native_groups(KUBERNETES))
+        groups = native_groups(KUBERNETES)
+        features = {**groups.features, "EvictionRequestAPI": True}
+        super().__init__(gates=Gates(features, (*groups.runtime_config, EVICTIONS.api_version)))
         #: Requests of the test that changed something, and the last words of their paths.
         self.writes = 0
         self.written: set[str] = set()

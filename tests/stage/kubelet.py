@@ -82,12 +82,12 @@ def say_serving(stage: Stage, pods: Sequence[Object], *, serves: bool = True) ->
 
 def restart(stage: Stage, pod: Object, count: int = 1) -> None:
     """Have a container of a pod restarted so often."""
-    _touch_replica(stage, pod)
+    touch_replica(stage, pod)
     statuses = [{**status, "restartCount": count} for status in pod["status"]["containerStatuses"]]
     stage.patch_status("Pod", name_of(pod), {"containerStatuses": statuses})
 
 
-def _touch_replica(stage: Stage, pod: Object) -> None:
+def touch_replica(stage: Stage, pod: Object) -> None:
     """Change nothing of a replica's pods; whatever becomes of all of them, the story has done it."""
     for peer in stage.pods():
         if by_replica([peer]).keys() == by_replica([pod]).keys():
@@ -102,7 +102,7 @@ def crash(stage: Stage, pod: Object, **ended: Any) -> None:
 
 def replace_containers(stage: Stage, pod: Object) -> None:
     """Have other containers run since a day after the pod began, with no restart counted: its machine was imaged anew."""
-    _touch_replica(stage, pod)
+    touch_replica(stage, pod)
     began = rfc3339((seconds(pod["status"]["startTime"]) or 0.0) + 86_400)
     running = {"restartCount": 0, "state": {"running": {"startedAt": began}}}
     statuses = [{**status, **running} for status in pod["status"]["containerStatuses"]]

@@ -31,6 +31,7 @@ RECORDED: Final = (
     resources.SERVICES,
     SLICES,
     resources.POD_DISRUPTION_BUDGETS,
+    resources.EVICTIONS,
     Resource("apps", "v1", "controllerrevisions", "ControllerRevision"),
     resources.RESOURCE_QUOTAS,
     resources.NODES,

@@ -101,6 +101,12 @@ GATE_START: Final = f"{SCHEDULING_GROUP}/start"
 #: (``managedResources``, which goes by the name alone). Nothing counts it: no node has it, and 0 is less than nothing.
 RESOURCE_MEMBER: Final = f"{SCHEDULING_GROUP}/member"
 
+# Evictions (``lifecycle.k8s.io``)
+#: The operator as one that responds to Evictions of pods, in ``spec.evictionResponders``; and its priority, which is that of
+#: the controller that manages the pod.
+EVICTION_RESPONDER: Final = f"{INFERENCE_GROUP}/gang"
+EVICTION_PRIORITY: Final = 10_000
+
 # Readiness gates
 #: Where a template declares it, Covey says whether the replica is to be given requests.
 GATE_SERVING: Final = "covey.dev/serving"
@@ -195,6 +201,8 @@ MANAGER_OPERATOR: Final = "covey-operator"
 MANAGER_OPERATOR_STATUS: Final = "covey-operator-status"
 #: Of what the operator notes on objects for later: applying them must not take it away.
 MANAGER_OPERATOR_NOTES: Final = "covey-operator-notes"
+#: What the operator says in the status of an Eviction.
+MANAGER_OPERATOR_EVICTIONS: Final = "covey-operator-evictions"
 MANAGER_SCHEDULER: Final = "covey-scheduler"
 #: Of answers about head-room: they are written apart from the rest of a group's status.
 PURPOSE_PREEMPTION: Final = "Preemption"

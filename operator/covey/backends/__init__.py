@@ -61,5 +61,9 @@ def newest(name: BackendName) -> Backend | None:
 
 
 def within(backend: Backend, cluster: Cluster) -> Backend:
-    """A backend as it is in one cluster: Volcano writes levels as the tiers of the HyperNodes that there are."""
-    return backend.within(cluster) if isinstance(backend, Volcano) else backend
+    """A backend as it is in one cluster.
+
+    Volcano writes levels as the tiers of the HyperNodes that there are, and pods of ``Extender`` name who answers their
+    Evictions where these are served.
+    """
+    return backend.within(cluster) if isinstance(backend, Extender | Volcano) else backend

@@ -9,6 +9,8 @@ Order of starts: it needs places reserved while a gate holds the pod, which only
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
@@ -16,6 +18,7 @@ from covey.api import core
 from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
+from covey.compile.groups import GroupCompiler
 from covey.compile.identity import group_name
 from covey.compile.pods import is_held
 from covey.kube import resources
@@ -53,10 +56,18 @@ def can_reserve(backend: BackendName) -> bool:
 _KINDS: Final = (resources.WORKLOADS, resources.COMPOSITE_POD_GROUPS, resources.POD_GROUPS)
 _COMPOSITE: Final = resources.COMPOSITE_POD_GROUPS.type
 _LEAF: Final = resources.POD_GROUPS.type
+_RESPONDER: Final = {"name": names.EVICTION_RESPONDER, "priority": names.EVICTION_PRIORITY}
 
 
+@dataclass(frozen=True, slots=True)
 class Extender:
-    """The backend ``Extender``, which ``Auto`` means."""
+    """The backend ``Extender``, which ``Auto`` means.
+
+    Args:
+        evictions: pods are born with the operator as responder to their Evictions.
+    """
+
+    evictions: bool = False
 
     name: ClassVar[BackendName] = BackendName.EXTENDER
     dialect: ClassVar[str] = ""
@@ -65,6 +76,10 @@ class Extender:
     )
     needs_room: ClassVar[bool] = False
     has_fixed_levels: ClassVar[bool] = False
+
+    def within(self, cluster: Cluster) -> Extender:
+        """Return the same backend, with pods as this cluster takes them."""
+        return Extender(cluster.evictions)
 
     def kinds(self) -> tuple[Resource, ...]:
         """Return Covey's own groups."""
@@ -106,7 +121,8 @@ class Extender:
         levels: Levels | None = None,
     ) -> Tree:
         """Return the tree as ``compile`` gives it."""
-        return compile_inference(inference, layout=layout, revision=revision, levels=levels)
+        groups = partial(GroupCompiler, responders=(_RESPONDER,) if self.evictions else ())
+        return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
         """Return the report of a unit; everything that the scheduler process says of it stands on its root."""

@@ -79,6 +79,8 @@ class Cluster:
     compute_domains: bool = True
     #: The preset that the labels of nodes show; None where they show none, or nobody has looked.
     detected: Topology | None = None
+    #: The operator answers Evictions of pods that name it.
+    evictions: bool = False
 
     def serves(self, *kinds: Resource) -> bool:
         """Tell whether the API server knows all of these."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from covey.api.constants import LEASE_SCHEDULER, OPERATOR
+from covey.api.constants import EVICTION_RESPONDER, LEASE_SCHEDULER, OPERATOR
 from covey.api.inference import DisaggregatedInference
 from covey.cli.client import connect
 from covey.cli.errors import CommandError
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
-from covey.kube.resources import DISAGGREGATED_INFERENCES, LEASES
+from covey.kube.resources import DISAGGREGATED_INFERENCES, EVICTIONS, LEASES
 from covey.manifests.sources import InputError
+from covey.model import podstate
 from covey.planning.cluster import list_if_served, read_cluster
 from covey.planning.facts import ClusterFacts
 from covey.watching.advice import Advice, advise
@@ -33,6 +35,8 @@ class LiveObjects:
     #: Of Covey's processes; None where they may not be read. And when all of it was read, in seconds since the epoch.
     leases: tuple[Lease, ...] | None = None
     now: float = 0.0
+    #: The API server has Evictions.
+    evictions: bool = False
 
     def trees(self) -> list[StatusTree]:
         """The live tree of each resource."""
@@ -60,7 +64,25 @@ class LiveObjects:
                 inference, [pod for pod in self.facts.pods if pod.metadata.namespace == inference.metadata.namespace]
             )
         )
-        return tuple(dict.fromkeys((*self.absences(), *advice)))
+        return tuple(dict.fromkeys((*self.absences(), *advice, *self._without_responder())))
+
+    def _without_responder(self) -> Iterator[Advice]:
+        """Yield advice on pods whose Evictions the operator does not answer, where there are Evictions."""
+        for inference in self.inferences if self.evictions else ():
+            owners = ((pod, pod.metadata.controller) for pod in self.facts.pods if podstate.claims_membership(pod))
+            pods = [pod for pod, owner in owners if owner is not None and owner.uid == inference.metadata.uid]
+            mute = [
+                pod
+                for pod in pods
+                if all(each.name != EVICTION_RESPONDER for each in pod.spec.eviction_responders or ())
+            ]
+            if mute:
+                yield Advice(
+                    "NoEvictionResponder",
+                    f"{len(mute)} of {len(pods)} pods of {inference.metadata.name} were made before the operator answered "
+                    "Evictions (lifecycle.k8s.io): an Eviction of one of them waits on the budget, as kubectl drain does.",
+                    "Nothing: pods that are made from now on have it.",
+                )
 
 
 def look(
@@ -89,7 +111,17 @@ async def _look(
         )
         facts = await read_cluster(client)
         leases = await read_leases(client)
-    return LiveObjects(tuple(map(_understood, bodies)), facts, leases, time.time())
+        evictions = await _has_evictions(client, where)
+    return LiveObjects(tuple(map(_understood, bodies)), facts, leases, time.time(), evictions)
+
+
+async def _has_evictions(client: Client, namespace: str) -> bool:
+    """Tell whether the API server has Evictions; False where nobody may know."""
+    try:
+        await client.probe(EVICTIONS, namespace)
+    except (NotFound, Forbidden):
+        return False
+    return True
 
 
 async def read_leases(client: Client) -> tuple[Lease, ...] | None:

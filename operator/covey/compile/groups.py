@@ -53,13 +53,15 @@ class CreationLevel:
 class Membership:
     """Fields by which a pod belongs to its group: labels, annotations, and fields of its spec, among them its gates.
 
-    ``limits`` are resources that its first container has in addition to its own.
+    ``limits`` are resources that its first container has in addition to its own, ``responders`` entries of
+    ``spec.evictionResponders`` in addition to those of the template.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
+    responders: tuple[Object, ...] = ()
 
 
 class Groups(Protocol):
@@ -91,9 +93,23 @@ def replica_template(role: str) -> str:
 
 
 class GroupCompiler:
-    """Builds the Workload and the groups of one resource; ``revision`` has the number of pods in a role's replica."""
+    """Builds the Workload and the groups of one resource.
 
-    def __init__(self, owner: Owner, spec: DisaggregatedInferenceSpec, revision: Revision) -> None:
+    Args:
+        owner: the resource.
+        spec: its spec.
+        revision: has the number of pods in a role's replica.
+        responders: who answers Evictions of its pods.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        spec: DisaggregatedInferenceSpec,
+        revision: Revision,
+        responders: tuple[Object, ...] = (),
+    ) -> None:
+        self._responders = responders
         self._owner = owner
         self._spec = spec
         self._sizes = {name: role.size for name, role in revision.roles.items()}
@@ -114,7 +130,10 @@ class GroupCompiler:
         _, group = self.anchor(slot, revision)
         gates = [{"name": names.GATE_GANG}]
         return Membership(
-            {names.LABEL_POD_GROUP: group}, {"schedulingGates": gates}, limits={names.RESOURCE_MEMBER: "0"}
+            {names.LABEL_POD_GROUP: group},
+            {"schedulingGates": gates},
+            limits={names.RESOURCE_MEMBER: "0"},
+            responders=self._responders,
         )
 
     def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:

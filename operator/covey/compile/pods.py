@@ -63,6 +63,8 @@ ANNOTATION_UNIT_RESTARTS: Final = "covey.dev/unit-restarts"
 _SHORTEST_MEMORY: Final = 600.0
 #: Longest count that Covey has written.
 _DIGITS: Final = 9
+#: ``MaxPodEvictionResponders`` of Kubernetes.
+_MOST_RESPONDERS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +323,8 @@ class PodFactory:
         }
         if held or (slot.role in self._roles and is_held(self._roles[slot.role], slot.index)):
             spec["schedulingGates"] = [*spec.get("schedulingGates", ()), {"name": names.GATE_START}]
+        if membership.responders:
+            spec["evictionResponders"] = _with_responders(spec.get("evictionResponders") or (), membership.responders)
         if prepared.init_containers:
             spec["initContainers"] = [
                 environment.with_environment(one, ours, taken) for one in prepared.init_containers
@@ -372,6 +376,13 @@ class PodFactory:
             template["spec"]["containers"],
             template["spec"].get("initContainers") or (),
         )
+
+
+def _with_responders(own: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The responders of a template, and those of ours that it does not name itself; none is added to a full list."""
+    named = {responder.get("name") for responder in own}
+    more = [responder for responder in added if responder["name"] not in named]
+    return [*own, *more[: max(_MOST_RESPONDERS - len(own), 0)]]
 
 
 def _with_limits(container: Mapping[str, Any], limits: Mapping[str, str]) -> Mapping[str, Any]:

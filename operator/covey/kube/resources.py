@@ -50,6 +50,8 @@ VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", nam
 POD_TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate")
 SERVICES: Final = Resource("", "v1", "services", "Service")
 POD_DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+#: A pod that somebody wants evicted, gracefully: alpha since 1.37. Not the subresource of pods that has the same kind.
+EVICTIONS: Final = Resource("lifecycle.k8s.io", "v1alpha1", "evictions", "Eviction")
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)

@@ -141,6 +141,14 @@ REPLICAS_EVACUATED: Final = FAMILIES.counter(
 )
 
 # Room for others
+EVICTION_ANSWERS: Final = FAMILIES.counter(
+    "covey_eviction_answers_total",
+    "Answers in the status of Evictions (lifecycle.k8s.io) of pods, by what they say: how far the move of the replica has"
+    " come (`Progress`), that the operator is done (`Completed`), or that the API server did not take the answer"
+    " (`Refused`: rights, or a clock that is off by more than half a minute).",
+    "result",
+    values=(("Progress",), ("Completed",), ("Refused",)),
+)
 VICTIMS: Final = FAMILIES.counter(
     "covey_victims_total",
     "Replicas and ordinary pods that were deleted since a claim names them, by its purpose and by what it names: the"

@@ -42,6 +42,7 @@ from covey.operator.plan import Plan, plan
 from covey.operator.quota.charge import charge_of_claims
 from covey.operator.quota.fit import Fitting, merge_demands
 from covey.operator.repair.history import nodes_told
+from covey.operator.rolling.respond import find_answers
 from covey.operator.status import status
 from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
 from covey.operator.status.rollout_counts import RolloutCounts
@@ -167,6 +168,11 @@ class Reconciler:
             fitting = planned.fitting if verdict.is_kept_up else Fitting()
             self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)
         failure = sum_up([each for each in (fitting.problem, failure) if each is not None])
+        if observed.evictions and self._caches.evicted is not None:
+            answers, due = find_answers(verdict.inference.spec, observed, planned.rolling)
+            self._caches.evicted.answer(observed.evictions, answers)
+            if due is not None:
+                self._caches.look_again(key, due)
         # 5. Tell.
         now = rfc3339(self._clock.wall())
         units, after = await _aside(observed, partial(_describe, verdict, observed, planned, before, now, failure))

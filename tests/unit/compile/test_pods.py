@@ -11,6 +11,7 @@ import yaml
 from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
+from covey.backends.extender import Extender
 from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
 from covey.compile.pods import NO_PAST, Past
 
@@ -225,3 +226,22 @@ def test_what_is_told_is_read() -> None:
 @pytest.mark.parametrize("text", ["", "-1", "1e9", "many", "9" * 5000])
 def test_what_is_no_count_is_none(text: str) -> None:
     assert Past.read({"covey.dev/restarts": text}) == NO_PAST
+
+
+def test_members_when_evictions_are_answered_name_the_operator_beside_responders_of_the_template() -> None:
+    ours = {"name": "inference.covey.dev/gang", "priority": 10_000}
+    own = [{"name": f"example.com/{number}", "priority": 20_000} for number in range(10)]
+    for given, wanted in ([], [ours]), (own[:1], [own[0], ours]), ([ours | {"priority": 1}], [ours | {"priority": 1}]):
+        resource = inference(prefill(template=template(evictionResponders=given)))
+        pod = Extender(evictions=True).compile(resource).pods.build(FIRST, "uid")
+        assert pod["spec"]["evictionResponders"] == wanted
+    # Kubernetes takes ten.
+    resource = inference(prefill(template=template(evictionResponders=own)))
+    assert Extender(evictions=True).compile(resource).pods.build(FIRST, "uid")["spec"]["evictionResponders"] == own
+
+
+def test_members_when_evictions_are_not_answered_name_nobody_and_have_the_same_revision() -> None:
+    resource = inference(prefill())
+    pods = [Extender(evictions=each).compile(resource).pods.build(FIRST, "uid") for each in (False, True)]
+    assert "evictionResponders" not in pods[0]["spec"]
+    assert pods[0]["metadata"] == pods[1]["metadata"]

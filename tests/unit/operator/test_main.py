@@ -42,7 +42,7 @@ class Parts:
 
         class Caches:
             is_synced = True
-            topologies = None
+            topologies = evicted = None
             find = is_needed = kinds_that_evict = priority_of = None
 
             @property

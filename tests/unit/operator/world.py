@@ -24,6 +24,7 @@ from covey.model import podstate
 from covey.operator.model.actions import Actions
 from covey.operator.model.capacity import AutoscalerSettings
 from covey.operator.model.claimed import RootClaim
+from covey.operator.model.eviction import Eviction
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed, place_pods
@@ -57,6 +58,8 @@ class World(Stored):
         self.status: dict[str, Any] = {}
         self.clock = RolloutClock()
         self.notices: dict[str, Notice] = {}
+        #: Evictions by UID of the pod.
+        self.evictions: dict[str, Eviction] = {}
         #: The claims of others on its room, as they are stored.
         self.claims: tuple[RootClaim, ...] = ()
         #: The nodes of its pods that are known, by name.
@@ -99,6 +102,7 @@ class World(Stored):
             shared=dict(self.shared),
             scalers=dict(self.scalers),
             notices=dict(self.notices),
+            evictions=dict(self.evictions),
             clock_since=self.clock.since(_KEY, self.now),
             claims=self.claims,
             nodes=dict(self.known_nodes),

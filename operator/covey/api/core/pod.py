@@ -215,6 +215,12 @@ class SchedulingGate(Read, frozen=True):
     name: str
 
 
+class EvictionResponder(Read, frozen=True):
+    """``EvictionResponder``."""
+
+    name: str
+
+
 class ReadinessGate(Read, frozen=True):
     """``PodReadinessGate``."""
 
@@ -262,6 +268,7 @@ class PodSpec(Read, frozen=True):
     #: Kubernetes 1.35 has it in place of the former.
     workload_ref: dict[str, Any] | None = None
     readiness_gates: tuple[ReadinessGate, ...] | None = None
+    eviction_responders: tuple[EvictionResponder, ...] | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None

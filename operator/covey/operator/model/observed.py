@@ -29,6 +29,7 @@ from covey.operator.model.accepted import Record
 from covey.operator.model.actions import DEFAULT, AvoidLimits
 from covey.operator.model.capacity import AutoscalerSettings
 from covey.operator.model.claimed import Claimed, RootClaim, find_claimed
+from covey.operator.model.eviction import Eviction
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, StoredScaler
 from covey.placement.cluster.elastic import ElasticDomain
@@ -171,6 +172,8 @@ class Observed:
     notices: Mapping[str, Notice] = field(default_factory=dict)
     #: Where one of them is a mere candidate: those of the whole cluster, which successors keep off.
     candidates: tuple[str, ...] = ()
+    #: Evictions of its pods that name the operator, by UID of the pod.
+    evictions: Mapping[str, Eviction] = field(default_factory=dict)
     #: Nodes of its pods that were deleted, and when, in seconds since the epoch.
     gone: Mapping[str, float] = field(default_factory=dict)
     #: What its namespace has for all resources together.

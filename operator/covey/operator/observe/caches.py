@@ -38,6 +38,7 @@ from covey.operator.model.objects import (
 )
 from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
 from covey.operator.observe.claims import RootClaims
+from covey.operator.observe.evicted import Evicted
 from covey.operator.observe.expectations import Expectations, PodExpectations
 from covey.operator.observe.nodes import Nodes, RolloutClock
 from covey.operator.observe.probing import Probing
@@ -113,6 +114,9 @@ class Caches:
             *(client, scope.probes_in, backends, lambda: self.unserved, self._look_at_all), image=scope.probe_image
         )
         self.room = ClusterRoom(client, self.find_topologies, requeue.resource, clock=clock, nodes=self.nodes.reflector)
+        self.evicted = (
+            Evicted(client, namespaces, self._look_at_pod, requeue.eviction, clock=clock) if scope.evictions else None
+        )
         self.quotas = NamespaceQuotas(client, namespaces, requeue.resource_after, clock)
         self.pod_expectations = PodExpectations(partial(shows, self.pods), clock.monotonic)
         #: Since when deadlines of rollouts run.
@@ -180,6 +184,7 @@ class Caches:
             self.probing.cluster(self.unserved),
             compute_domains=self._scope.compute_domains,
             detected=self.nodes.detect_topology(),
+            evictions=self.evicted is not None and self.evicted.is_served,
         )
         return cluster if self.domains is None else replace(cluster, hyper_nodes=self.domains.found)
 
@@ -228,6 +233,7 @@ class Caches:
             nodes=self.nodes.of(names_of_nodes),
             notices=notices,
             candidates=self.nodes.candidates() if any(notice.candidate for notice in notices.values()) else (),
+            evictions=self.evicted.of(pods) if self.evicted is not None else {},
             gone=self.nodes.deleted_nodes(names_of_nodes),
             clock_since=self.clock.since(key, now),
             quotas=self.quotas.of(owner.namespace),
@@ -291,6 +297,12 @@ class Caches:
         created = self.pod_expectations.creations.within(namespace)
         return (*shown, *(pod for pod in created if _claimant_namespace(pod)))
 
+    def knows_pod(self, name: Key, uid: str) -> bool:
+        """Tell whether the pod of a namespace and name is this one, and one of a resource that there is."""
+        pod = self.pods.get(name)
+        owned = pod is not None and pod.metadata.uid == uid and any(self._is_ours(key, pod) for key in owner_key(pod))
+        return owned or any(pod.metadata.uid == uid for pod in self.pod_expectations.creations.within(name[0]))
+
     def on_node(self, name: str) -> set[Key]:
         """The resources that have pods on a node."""
         pods = chain.from_iterable(reflector.by_index(_NODE, name) for reflector in self.pods.reflectors)
@@ -304,6 +316,11 @@ class Caches:
         for key in self.on_node(name):
             self._enqueue_soon(key)
 
+    def _look_at_pod(self, name: Key) -> None:
+        pod = self.pods.get(name)
+        for key in owner_key(pod) if pod is not None else ():
+            self._enqueue_soon(key)
+
     def _look_at_all(self) -> None:
         for inference in self.inferences.every():
             self._enqueue_soon(inference.metadata.key)
@@ -315,11 +332,13 @@ class Caches:
         kinds: tuple[Watched[Any], ...] = (*self.triggered, self.pods, self.revisions, *self.objects.values())
         reflectors = [reflector for watched in kinds for reflector in watched.reflectors]
         reflectors += [self.nodes.reflector, *self.quotas.reflectors]
+        reflectors += self.evicted.reflectors if self.evicted is not None else ()
         return reflectors if self.domains is None else [*reflectors, self.domains.reflector]
 
     def _vital(self) -> list[Reflector[Any]]:
-        """Those without which nothing is decided: a right to InferencePools may be missing."""
-        return [reflector for reflector in self._reflectors() if reflector.resource != resources.INFERENCE_POOLS.plural]
+        """Those without which nothing is decided: a right to InferencePools or to Evictions may be missing."""
+        optional = {resources.INFERENCE_POOLS.plural, resources.EVICTIONS.plural}
+        return [reflector for reflector in self._reflectors() if reflector.resource not in optional]
 
     def _sync_events(self) -> list[asyncio.Event]:
         """Events that are set once the objects of a kind are known. A cluster need not have the kinds of a backend."""
@@ -367,6 +386,8 @@ class Caches:
         for key in owner_key(pod):
             self.pod_expectations.creations.shown(key, pod.metadata.uid)
         now = owner_key(pod) if kind != DELETED else ()
+        if kind == DELETED and self.evicted is not None:
+            self.evicted.note_end(pod)
         # The label may only have been edited away: the resource that had the pod has to know.
         for key in owner_key(before) if before else ():
             if key not in now:

@@ -35,6 +35,8 @@ class WatchScope:
     compute_domains: bool = False
     #: InferencePools are made.
     pools: bool = False
+    #: Evictions of pods are answered, where they are served.
+    evictions: bool = False
     #: Seconds for which what gives way to others may drain at the most.
     max_drain: float = inf
 

@@ -43,6 +43,8 @@ class Requeue:
     namespace: Callable[[str], None] = _ignore
     #: A root that claims ordinary pods.
     root: Callable[[Key], None] = _ignore
+    #: An Eviction that is to be answered.
+    eviction: Callable[[Key], None] = _ignore
 
 
 class Watched(Generic[T]):

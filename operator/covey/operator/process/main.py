@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from covey import __version__
 from covey.api.constants import OPERATOR
+from covey.api.inference import BackendName
 from covey.kube import process
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
@@ -29,6 +30,7 @@ from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
+from covey.operator.execute.responder import EvictionResponder
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.scope import WatchScope
 from covey.operator.observe.watched import Key, Requeue
@@ -101,14 +103,16 @@ class OperatorProcess:
         queue: WorkQueue[Key] = WorkQueue("inference", clock=clock.monotonic, share_of=itemgetter(0))
         namespaces: WorkQueue[str] = WorkQueue("namespace", clock=clock.monotonic)
         roots: WorkQueue[Key] = WorkQueue("root", clock=clock.monotonic)
+        evictions: WorkQueue[Key] = WorkQueue("eviction", clock=clock.monotonic)
         self._caches = Caches(
             watching,
-            Requeue(queue.add, queue.add_after, namespaces.add, roots.add),
+            Requeue(queue.add, queue.add_after, namespaces.add, roots.add, evictions.add),
             WatchScope(
                 *(settings.namespaces, settings.backends, settings.autoscaler_taints, settings.evacuation_taints),
                 *(settings.probes_in, settings.probe_image, settings.capacity),
                 compute_domains=settings.compute_domains,
                 pools=settings.inference_pools,
+                evictions=settings.eviction_responder and BackendName.EXTENDER in settings.backends,
                 max_drain=settings.max_drain_for_preemption,
             ),
             clock=clock,
@@ -141,7 +145,7 @@ class OperatorProcess:
                 async with self._background(self._caches.run(), kopf.run(), recorder.run(), *gangs):
                     if await self._lead(elector):
                         self._caches.begin_leading(clock.wall())
-                        await self._work(working, queue, namespaces, roots, recorder)
+                        await self._work(working, queue, namespaces, roots, evictions, recorder)
             finally:
                 # Nothing that acts on the lease is at work any more.
                 if elector is not None:
@@ -169,6 +173,7 @@ class OperatorProcess:
         queue: WorkQueue[Key],
         namespaces: WorkQueue[str],
         roots: WorkQueue[Key],
+        evictions: WorkQueue[Key],
         recorder: EventRecorder,
     ) -> None:
         assert self._caches is not None
@@ -188,6 +193,12 @@ class OperatorProcess:
             claims = self._caches.claims
             evictor = Evictor(client, recorder, claims.kinds_that_evict, claims.priority_of, self._clock.wall)
             self._spawn(run_workers(roots, evictor, 1))
+            if self._caches.evicted is not None:
+                evicted, is_known = self._caches.evicted, self._caches.knows_pod
+                responder = EvictionResponder(
+                    *(client, evicted.get, evicted.find_answer, is_known, evictions.add_after, self._clock.wall)
+                )
+                self._spawn(run_workers(evictions, responder, 1))
             for controller in self._foreign:
                 self._spawn(controller.work(client, recorder))
             stopped = self._spawn(self._stop.wait())
@@ -195,6 +206,7 @@ class OperatorProcess:
             _log.info("stopping")
             namespaces.close()
             roots.close()
+            evictions.close()
             queue.close()
             await asyncio.wait({workers}, timeout=_DRAIN)
 

@@ -58,6 +58,9 @@ class OperatorSettings(LeaderSettings):
     covey.dev/gang."""
     compute_domains: bool = False
     """Whether spec.interconnect is honoured: ComputeDomains of NVIDIA's DRA driver, which the operator then writes."""
+    eviction_responder: bool = True
+    """Whether pods of backend Extender name the operator in spec.evictionResponders where lifecycle.k8s.io/v1alpha1 is served,
+    and an Eviction of one of them moves its replica."""
     inference_pools: bool = False
     """Whether spec.routing.pool of a resource makes an InferencePool, whose CRD comes with a gateway."""
 

@@ -114,13 +114,8 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
     unserved = replace(leaving, places={place: why for place, why in leaving.places.items() if place in idle.places})
     leaving = replace(leaving, places={p: why for p, why in leaving.places.items() if p not in idle.places})
     found, several = _count_leaving(rolling, leaving), len(rolling.steps) > 1
-    stuck = [
-        (unit, name, _why(spec, rolling.steps[unit][0], name))
-        for unit, name in found
-        if not _changes(rolling, unit, name) and _is_stuck(rolling.steps[unit][0], name)
-        if not _waits(rolling.steps[unit][0].roles[name])
-    ]
-    moving = {key: count for key, count in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
+    stuck = find_stuck(spec, leaving, rolling)
+    moving = {key: count for key, count in found.items() if key not in stuck}
     told = [
         *_moving(moving, leaving, rolling, several=several),
         *_left(_count_leaving(rolling, unserved), unserved, several=several),
@@ -128,11 +123,9 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
     if moving:
         yield Remark(names.EVACUATING, REASON_NODE_LEAVING, "; ".join(told))
     if rolling.move is not None and not rolling.move.is_remake:
-        yield Remark(
-            names.EVACUATING, REASON_UNIT_MOVING, _describe_move(rolling.move, rolling.steps[rolling.move.to][0])
-        )
+        yield Remark(names.EVACUATING, REASON_UNIT_MOVING, describe_move(rolling.move, rolling))
     if stuck:
-        unit, name, (reason, help_) = stuck[0]
+        (unit, name), (reason, help_) = next(iter(stuck.items()))
         where = f"unit {unit}: " if several else ""
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
         what = f"{count_of(found[unit, name])} of {name}"
@@ -140,6 +133,18 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
         yield Remark(names.EVACUATION_BLOCKED, reason, message)
     if told and not moving:
         yield Remark(names.EVACUATING, REASON_SERVES_NOBODY, "; ".join(told))
+
+
+def find_stuck(
+    spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling
+) -> dict[tuple[int, str], tuple[str, str]]:
+    """Roles (of a unit) whose replicas have to leave and cannot: the reason, and a sentence that says what to do."""
+    return {
+        (unit, name): _why(spec, rolling.steps[unit][0], name)
+        for unit, name in _count_leaving(rolling, leaving)
+        if not _changes(rolling, unit, name) and _is_stuck(rolling.steps[unit][0], name)
+        if not _waits(rolling.steps[unit][0].roles[name])
+    }
 
 
 def _count_leaving(rolling: Rolling, leaving: Leaving) -> dict[tuple[int, str], int]:
@@ -158,11 +163,17 @@ def _changes(rolling: Rolling, unit: int, name: str) -> bool:
     return step.roles[name].keys() != state.roles[name].alive.keys()
 
 
-def _describe_move(move: Move, other: UnitState) -> str:
+def is_arriving(move: Move, rolling: Rolling) -> bool:
+    """Tell whether the unit that takes the place of another one has nodes, as far as some of it goes."""
+    other, _ = rolling.steps[move.to]
+    return move.done or any(each.stage > Stage.WAITING for role in other.roles.values() for each in role.alive.values())
+
+
+def describe_move(move: Move, rolling: Rolling) -> str:
+    """Describe how far the move of a unit has come."""
     if move.done:
         return f"unit {move.to} serves in the place of unit {move.unit}, which goes"
-    found = any(each.stage > Stage.WAITING for role in other.roles.values() for each in role.alive.values())
-    how = "is built elsewhere" if found else "waits for nodes elsewhere"
+    how = "is built elsewhere" if is_arriving(move, rolling) else "waits for nodes elsewhere"
     return f"unit {move.unit} is moved as a whole: unit {move.to} {how} and takes its place once it serves"
 
 

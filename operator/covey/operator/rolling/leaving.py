@@ -1,4 +1,7 @@
-"""Replicas that have to leave their nodes (``node_drain`` says which are to be empty), and pods on their way out.
+"""Replicas that have to leave their nodes, and pods on their way out.
+
+A replica leaves where a node of its pods is to be empty (``node_drain``), and where somebody asks for the eviction of one
+of its pods (``model.eviction``): at once, since that is meant. Its successors keep off that node meanwhile.
 
 While pods are on their way out the clock of a rollout stands still, since successors may wait for their room.
 
@@ -83,9 +86,9 @@ def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leavin
 
     Args:
         spec: what is kept up.
-        observed: the snapshot; ``notices`` has the nodes in question.
+        observed: the snapshot; ``notices`` has the nodes in question, ``evictions`` the pods.
     """
-    if not observed.notices:
+    if not observed.notices and not observed.evictions:
         return Leaving()
     told = spec.disruption.evacuate_after_seconds if spec.disruption else None
     patience = _PATIENCE if told is None else float(told)
@@ -108,8 +111,23 @@ def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leavin
             if not waits:
                 urgent.add(place)
     until = (observed.now // _TERM + 2) * _TERM
-    avoided = (Avoided(until, "an autoscaler may delete it", node) for node in observed.candidates if places)
-    return Leaving(places, min(left, default=None), frozenset(places.keys() - urgent), patience, tuple(avoided))
+    avoided = {node: Avoided(until, "an autoscaler may delete it", node) for node in observed.candidates if places}
+    for slot, pod in _evicted_pods(observed):
+        node, place = pod.spec.node_name or "", (slot.unit, slot.role, slot.replica)
+        requesters = observed.evictions[pod.metadata.uid].requesters
+        places.setdefault(place, f"node {node}: {requesters} asked for the eviction of pod {pod.metadata.name}")
+        urgent.add(place)
+        avoided.setdefault(node, Avoided(until, "a pod there is to be evicted", node))
+    again = min(left, default=None)
+    return Leaving(places, again, frozenset(places.keys() - urgent), patience, tuple(avoided.values()))
+
+
+def _evicted_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
+    """Bound pods that somebody wants evicted, by way of the operator."""
+    wanted = {uid for uid, eviction in observed.evictions.items() if eviction.is_wanted}
+    for slot, pod in observed.current.items() if wanted else ():
+        if pod.metadata.uid in wanted and podstate.is_bound(pod):
+            yield slot, pod
 
 
 def _bound_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
