@@ -42,7 +42,13 @@ __all__ = [
 ]
 
 #: Of several dialects of one name the newest first.
-BACKENDS: Final[tuple[Backend, ...]] = (Extender(), Hierarchical(), *map(Flat, Flat.dialects), Embedded(), Volcano())
+BACKENDS: Final[tuple[Backend, ...]] = (
+    Extender(),
+    *map(Hierarchical.of, Hierarchical.dialects),
+    *map(Flat, Flat.dialects),
+    Embedded(),
+    Volcano(),
+)
 
 
 def find(name: BackendName, dialect: str) -> Backend | None:
@@ -63,7 +69,7 @@ def newest(name: BackendName) -> Backend | None:
 def within(backend: Backend, cluster: Cluster) -> Backend:
     """A backend as it is in one cluster.
 
-    Volcano writes levels as the tiers of the HyperNodes that there are, and pods of ``Extender`` name who answers their
-    Evictions where these are served.
+    Volcano writes levels as the tiers of the HyperNodes that there are, pods of ``Extender`` name who answers their
+    Evictions where these are served, and ``Kubernetes`` has its groups in the version that is served.
     """
-    return backend.within(cluster) if isinstance(backend, Extender | Volcano) else backend
+    return backend.within(cluster) if isinstance(backend, Extender | Hierarchical | Volcano) else backend

@@ -131,7 +131,9 @@ def test_a_priority_that_no_group_may_have_is_refused_where_groups_have_one() ->
 
 
 def test_the_newest_that_the_cluster_can_do() -> None:
-    kinds = {each.dialect: set(each.kinds()) for each in (Hierarchical(), *BOUND_BY_GATES)}
+    kinds = {
+        each.dialect: set(each.kinds()) for each in (*map(Hierarchical.of, Hierarchical.dialects), *BOUND_BY_GATES)
+    }
     every = frozenset().union(*kinds.values())
 
     def chosen(dialect: str, without: str = "") -> str | None:
@@ -141,6 +143,7 @@ def test_the_newest_that_the_cluster_can_do() -> None:
         found = choose(BackendName.KUBERNETES, Cluster(every - kinds[dialect], probes))
         return found.dialect if found else None
 
+    assert chosen("1.38") == "1.38"
     assert chosen("1.37") == "1.37"
     assert chosen("1.37-flat") == "1.37-flat"
     assert chosen("1.37", without="parent") == "1.37-flat"

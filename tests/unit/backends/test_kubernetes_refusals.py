@@ -11,10 +11,13 @@ from covey.api.inference import DisaggregatedInference
 from covey.api.template import RESERVED
 from covey.backends import Cluster
 from covey.backends.kubernetes import Hierarchical
+from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS_1_38
 from covey.compile import Levels
 from unit.backends.native import LEVELS, llama
 
-ALL_KEPT = Cluster(kept=frozenset(probe.name for probe in Hierarchical().probes()))
+ALL_KEPT = Cluster(
+    frozenset({COMPOSITE_POD_GROUPS_1_38}), kept=frozenset(probe.name for probe in Hierarchical().probes())
+)
 
 
 def refusals(wanted: DisaggregatedInference, levels: Levels | None = LEVELS) -> tuple[str, ...]:
@@ -97,7 +100,7 @@ def test_templates_cannot_say_what_groups_say() -> None:
 
 @pytest.mark.parametrize("kind", Hierarchical().kinds(), ids=lambda kind: kind.plural)
 def test_a_kind_that_is_not_served(kind: Any) -> None:
-    sentence = Hierarchical().absent(Cluster(unserved=frozenset({kind}), kept=ALL_KEPT.kept))
+    sentence = Hierarchical().absent(Cluster(unserved=ALL_KEPT.unserved | {kind}, kept=ALL_KEPT.kept))
     assert sentence is not None
     assert kind.plural in sentence
     assert "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true" in sentence

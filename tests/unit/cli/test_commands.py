@@ -210,7 +210,7 @@ def test_every_backend_prints_its_own_groups_and_the_same_pods(arguments: tuple[
 def test_a_dialect_that_there_is_not() -> None:
     result = covey("compile", *EXAMPLE, "--backend", "Kubernetes", "--dialect", "1.34")
     assert result.exit_code == 2
-    assert "Kubernetes has no 1.34; use one of 1.37, 1.37-flat, 1.36-preemption, 1.36, 1.35" in result.stderr
+    assert "Kubernetes has no 1.34; use one of 1.38, 1.37, 1.37-flat, 1.36-preemption, 1.36, 1.35" in result.stderr
     result = covey("compile", *EXAMPLE, "--backend", "Volcano", "--dialect", "1.14")
     assert "Volcano has no 1.14; leave it out" in result.stderr
 

@@ -19,6 +19,8 @@ from covey.backends.seam import Owned
 from covey.compile.identity import short_hash
 
 MUTABLE: Final = frozenset({"minCount"})
+#: ``CompositeGangSchedulingPolicy`` of ``v1beta1``: may be changed in a group, and in its template.
+MUTABLE_1_38: Final = MUTABLE | {"minGroupCount"}
 #: Every key that Covey has ever written in a spec of these kinds but ``priorityClassName``, which no resource may
 #: change: what objects of releases without the digest are compared by.
 WRITTEN: Final = frozenset(

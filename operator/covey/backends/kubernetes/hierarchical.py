@@ -1,12 +1,16 @@
-"""Kubernetes 1.37: kube-scheduler places a unit as one tree of groups.
+"""Kubernetes 1.37 and 1.38: kube-scheduler places a unit as one tree of groups.
 
 What upstream lacks is held by the operator: minimums come before surplus, which is created only once they are bound.
 What its groups cannot carry is refused: a sentence each, with the field and what to do.
+
+1.38 has CompositePodGroups in ``v1beta1`` (``v1alpha3`` in 1.37), the same objects: what was made on 1.37 is looked after in
+either version. There ``minGroupCount`` may be changed, and groups take every priority. Read in 1.38.0-beta.0, not run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -15,9 +19,14 @@ from covey.api import core
 from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.backends.kubernetes import shared
-from covey.backends.kubernetes.fixed import digest, is_other
+from covey.backends.kubernetes.fixed import MUTABLE, MUTABLE_1_38, digest, is_other
 from covey.backends.kubernetes.release import release
-from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
+from covey.backends.kubernetes.shared import (
+    COMPOSITE_POD_GROUPS,
+    COMPOSITE_POD_GROUPS_1_38,
+    POD_GROUPS,
+    WORKLOADS,
+)
 from covey.backends.kubernetes.tree import GroupTree
 from covey.backends.kubernetes.units import UnitTree
 from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
@@ -29,10 +38,16 @@ _EXTENDER = "or use backend Extender"
 _SYSTEM = ("system-cluster-critical", "system-node-critical")
 
 
-def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
-    """All that is refused of a spec. The tree is three levels deep, of the four that a Workload may have."""
+def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels | None, *, bounded: bool = True) -> Iterator[str]:
+    """All that is refused of a spec. The tree is three levels deep, of the four that a Workload may have.
+
+    Args:
+        spec: what is wanted.
+        levels: those of the topology in use.
+        bounded: groups do not take the priorities of the system's classes.
+    """
     yield from shared.refused_fields(spec, levels)
-    if spec.priority_class_name in _SYSTEM:
+    if bounded and spec.priority_class_name in _SYSTEM:
         yield (
             f"spec.priorityClassName {spec.priority_class_name} has a priority above 1000000000, which Kubernetes' groups "
             f"do not take: use a PriorityClass of your own, {_EXTENDER}"
@@ -80,11 +95,20 @@ _GATE_OF: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Hierarchical:
-    """The backend ``Kubernetes`` in its dialect for 1.37 with CompositePodGroups."""
+    """The backend ``Kubernetes`` in its dialects with CompositePodGroups.
 
+    Args:
+        dialect: ``1.38``, or ``1.37`` for what was made on it.
+        composites: the version of CompositePodGroups that is written and read.
+    """
+
+    dialect: str = "1.37"
+    composites: Resource = COMPOSITE_POD_GROUPS
+
+    dialects: ClassVar[tuple[str, ...]] = ("1.38", "1.37")
     name: ClassVar[BackendName] = BackendName.KUBERNETES
-    dialect: ClassVar[str] = "1.37"
     silence: ClassVar[str] = (
         "kube-scheduler has not tried it yet; if this stays, see whether it runs with the feature gates GenericWorkload, "
         "TopologyAwareWorkloadScheduling and CompositePodGroup"
@@ -92,9 +116,19 @@ class Hierarchical:
     needs_room: ClassVar[bool] = False
     has_fixed_levels: ClassVar[bool] = True
 
+    @classmethod
+    def of(cls, dialect: str) -> Hierarchical:
+        """Return a dialect in the version of its own release."""
+        return cls(dialect, COMPOSITE_POD_GROUPS_1_38 if dialect == "1.38" else COMPOSITE_POD_GROUPS)
+
+    def within(self, cluster: Cluster) -> Hierarchical:
+        """Return the same dialect, in the later version where the cluster serves it."""
+        is_later = cluster.serves(COMPOSITE_POD_GROUPS_1_38)
+        return replace(self, composites=COMPOSITE_POD_GROUPS_1_38 if is_later else COMPOSITE_POD_GROUPS)
+
     def kinds(self) -> tuple[Resource, ...]:
         """Return the Workload, and its groups from the root down."""
-        return WORKLOADS, COMPOSITE_POD_GROUPS, POD_GROUPS
+        return WORKLOADS, self.composites, POD_GROUPS
 
     def probes(self) -> tuple[FieldProbe, ...]:
         """Return probes of the fields that an API server without their feature gate drops without a word."""
@@ -115,11 +149,13 @@ class Hierarchical:
 
     def absent(self, cluster: Cluster) -> str | None:
         """Return what the cluster lacks, or None: its kinds are needed, and three feature gates of the API server."""
-        missing = [kind for kind in self.kinds() if kind in cluster.unserved]
+        # What was made on 1.37 is in 1.38, in one version or both.
+        own = self.within(cluster) if self.dialect == "1.37" else self
+        missing = [kind for kind in own.kinds() if kind in cluster.unserved]
         if missing:
             kinds = ", ".join(f"{kind.plural} of {kind.api_version}" for kind in missing)
             return (
-                f"the cluster does not serve {kinds}, which Kubernetes 1.37 has: set --runtime-config="
+                f"the cluster does not serve {kinds}, which Kubernetes {self.dialect} has: set --runtime-config="
                 f"{WORKLOADS.api_version}=true,{COMPOSITE_POD_GROUPS.api_version}=true on kube-apiserver, and the feature "
                 f"gates {', '.join(_GATE_OF.values())} on kube-apiserver, kube-scheduler and kube-controller-manager"
             )
@@ -137,10 +173,10 @@ class Hierarchical:
         self,
         spec: DisaggregatedInferenceSpec,
         levels: Levels | None,
-        _cluster: Cluster,
+        cluster: Cluster,
     ) -> tuple[str, ...]:
         """Report the fields that these groups cannot carry."""
-        return tuple(refusals_of(spec, levels))
+        return tuple(refusals_of(spec, levels, bounded=not cluster.serves(COMPOSITE_POD_GROUPS_1_38)))
 
     def compile(
         self,
@@ -151,12 +187,12 @@ class Hierarchical:
         levels: Levels | None = None,
     ) -> Tree:
         """Compile to the tree of groups, and pods that name theirs."""
-        groups = partial(GroupTree, levels=levels)
+        groups = partial(GroupTree, levels=levels, composites=self.composites)
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
-        """Return what kube-scheduler says of the PodGroups, counted up to the root, of which it says nothing."""
-        tree = UnitTree.of(inference, unit, objects)
+        """Return what kube-scheduler says of the PodGroups, counted up to the root, and of the root where it says anything."""
+        tree = UnitTree.of(inference, unit, objects, self.composites)
         if tree is None:
             return None
         admitted = tree.failed
@@ -171,17 +207,21 @@ class Hierarchical:
         """Return the groups that pods and groups name in their spec."""
         leaves = {(POD_GROUPS.type, (pod.spec.scheduling_group or {}).get("podGroupName", "")) for pod in pods}
         parents = {
-            (COMPOSITE_POD_GROUPS.type, owned.spec.get("parentCompositePodGroupName", "")) for owned in objects.values()
+            (self.composites.type, owned.spec.get("parentCompositePodGroupName", "")) for owned in objects.values()
         }
         return frozenset(leaves | parents)
 
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
-        """Tell whether anything but ``minCount`` differs."""
-        return is_other(stored, wanted["spec"])
+        """Tell whether anything differs that may not be changed."""
+        return is_other(stored, wanted["spec"], self._mutable)
 
     def fixed_fields(self, body: Mapping[str, Any]) -> str:
-        """Compute a digest of all fields but ``minCount``."""
-        return digest(body["spec"])
+        """Compute a digest of all fields that may not be changed."""
+        return digest(body["spec"], self._mutable)
+
+    @property
+    def _mutable(self) -> frozenset[str]:
+        return MUTABLE_1_38 if self.composites == COMPOSITE_POD_GROUPS_1_38 else MUTABLE
 
     def release(self, progress: ReleaseFacts) -> Release:
         """Release surplus after the minimum."""

@@ -1,4 +1,4 @@
-"""The groups of Kubernetes 1.37: one Workload for the resource, and for each unit a tree of its gang's roles.
+"""The groups of Kubernetes 1.37 and 1.38: one Workload for the resource, and for each unit a tree of its gang's roles.
 
 ::
 
@@ -11,6 +11,7 @@
 
 Roles with ``minReplicas: 0`` stand outside: upstream counts any child that has one pod placed, so a router could stand
 in for the decode role that the unit cannot do without. Single pods outside need no group.
+So every child of a gang is a gang, and of what is taken as one (``all``) everything is: 1.38 takes no other tree.
 The Workload's templates describe one unit; what stands outside the unit has none, for a Workload has either trees or
 flat groups. While a role is rolled from single pods to replicas of several, or back, it has a group of each kind.
 """
@@ -35,6 +36,7 @@ from covey.compile.groups import (
     role_template,
 )
 from covey.compile.revision import Replicas
+from covey.kube.resources import Resource
 
 _ALL: Final[Mapping[str, Any]] = {"all": {}}
 _SINGLE: Final[Mapping[str, Any]] = {"single": {}}
@@ -48,11 +50,18 @@ class GroupTree:
         spec: its spec.
         revision: which roles have replicas of several pods.
         levels: those of the topology in use.
+        composites: the version of CompositePodGroups.
     """
 
     def __init__(
-        self, owner: Owner, spec: DisaggregatedInferenceSpec, revision: Revision, levels: Levels | None = None
+        self,
+        owner: Owner,
+        spec: DisaggregatedInferenceSpec,
+        revision: Revision,
+        levels: Levels | None = None,
+        composites: Resource = COMPOSITE_POD_GROUPS,
     ) -> None:
+        self._composite_kind = composites
         self._owner = owner
         self._spec = spec
         self._levels = levels
@@ -109,7 +118,7 @@ class GroupTree:
     def _roots(self, layout: Layout) -> Iterator[Object]:
         for unit in layout.units:
             spec = {**self._reference(UNIT_TEMPLATE), **self._root_body()}
-            yield shared.object_of(COMPOSITE_POD_GROUPS, self._metadata(unit), spec)
+            yield shared.object_of(self._composite_kind, self._metadata(unit), spec)
 
     def _composites(self, layout: Layout) -> Iterator[Object]:
         for unit, roles in layout.units.items():
@@ -120,7 +129,7 @@ class GroupTree:
                 }
                 if role.name in roles and self._is_in_gang(role) and True in sides:
                     spec = {**self._child(role_template(role.name), unit), **self._role_body(role, composite=True)}
-                    yield shared.object_of(COMPOSITE_POD_GROUPS, self._metadata(unit, role.name), spec)
+                    yield shared.object_of(self._composite_kind, self._metadata(unit, role.name), spec)
 
     def _pod_groups(self, layout: Layout) -> Iterator[Object]:
         for unit, roles in layout.units.items():

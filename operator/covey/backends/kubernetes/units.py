@@ -1,7 +1,9 @@
 """One unit's tree as stored, and what kube-scheduler has said of it.
 
 In 1.37 it writes conditions to PodGroups alone: whether a CompositePodGroup has its minimum is counted here, as
-``GangScheduling.isCPGTreeReady`` counts it. ``PodGroupInitiallyScheduled`` never turns back from True.
+``GangScheduling.isCPGTreeReady`` counts it. ``PodGroupInitiallyScheduled`` never turns back from True. 1.38 says of a
+CompositePodGroup, too, why it has no places: what is wrong with the tree itself (``CompositePodGroupError``) is said there
+alone.
 
 Reports on a unit that has no group of its own, made of what kube-scheduler says of the unit's PodGroups.
 """
@@ -19,6 +21,7 @@ from covey.backends.kubernetes.gates import LET_GO, REASON
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.backends.seam import Identity, Owned, UnitReport
 from covey.compile.identity import group_name
+from covey.kube.resources import Resource
 
 #: Condition of a PodGroup: of 1.36, and of 1.37.
 CONDITIONS: Final = ("PodGroupScheduled", "PodGroupInitiallyScheduled")
@@ -66,8 +69,9 @@ def _admitted_condition(groups: Sequence[Owned]) -> core.Condition:
     return core.Condition(names.ADMITTED, "True", REASON, LET_GO)
 
 
-#: Condition of a PodGroup in 1.37.
-INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
+#: Condition of a PodGroup from 1.37 on, and of a CompositePodGroup from 1.38 on.
+INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+COMPOSITE_INITIALLY_SCHEDULED: Final = "CompositePodGroupInitiallyScheduled"
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,15 @@ class UnitTree:
     leaves: Mapping[str, Owned]
 
     @classmethod
-    def of(cls, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitTree | None:
-        """The tree of a unit of a resource; None without its root."""
-        root = objects.get((COMPOSITE_POD_GROUPS.type, group_name(inference, unit)))
+    def of(
+        cls,
+        inference: str,
+        unit: int,
+        objects: Mapping[Identity, Owned],
+        composites: Resource = COMPOSITE_POD_GROUPS,
+    ) -> UnitTree | None:
+        """The tree of a unit of a resource, with its CompositePodGroups in one version; None without its root."""
+        root = objects.get((composites.type, group_name(inference, unit)))
         if root is None:
             return None
         mine = [
@@ -91,7 +101,7 @@ class UnitTree:
         ]
         return cls(
             root,
-            {name: owned for kind, name, owned in mine if kind == COMPOSITE_POD_GROUPS.type},
+            {name: owned for kind, name, owned in mine if kind == composites.type},
             {name: owned for kind, name, owned in mine if kind == POD_GROUPS.type},
         )
 
@@ -102,7 +112,10 @@ class UnitTree:
 
     @cached_property
     def failed(self) -> core.Condition | None:
-        """Condition of the first failed leaf that the minimum waits for; None where kube-scheduler has said nothing."""
+        """Why the minimum has no places: as its root says, else the first leaf that it waits for; None where neither does."""
+        said = core.condition(self.root.status.conditions, COMPOSITE_INITIALLY_SCHEDULED)
+        if said is not None and said.status != "True":
+            return said
         return next(self._failures(self.root), None)
 
     def _failures(self, composite: Owned) -> Iterator[core.Condition]:

@@ -211,9 +211,12 @@ class Caches:
                 # Should the watch never show them, nothing else would bring this resource back.
                 self._requeue.resource_after(key, patience)
         placed, strays = place_pods(pods)
+        # Of a kind that is served in two versions every object is there twice.
+        twice = resources.NATIVE_COMPOSITE_POD_GROUPS_1_38 not in self.unserved
         objects = {
             (kind, owned.metadata.name): owned
             for kind, watched in self.objects.items()
+            if not (twice and kind == resources.NATIVE_COMPOSITE_POD_GROUPS.type)
             for owned in chain(self._new_objects[kind].of(key), watched.of(key))
             if is_ours(owned.metadata, owner)
         }
