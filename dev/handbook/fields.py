@@ -129,6 +129,11 @@ def _found_rules(node: Schema, path: str) -> Iterator[tuple[str, str, str]]:
     for name, field in node.get("properties", {}).items():
         if not _is_object(field):
             yield from _leaf_rules(field, f"{path}.{name}")
+        elif "items" in field:
+            # A list of objects: these have a heading, the list has none.
+            yield from _found_rules(
+                {"x-kubernetes-validations": field.get("x-kubernetes-validations", ())}, f"{path}.{name}"
+            )
 
 
 def _leaf_rules(node: Schema, path: str) -> Iterator[tuple[str, str, str]]:

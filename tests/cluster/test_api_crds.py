@@ -1,14 +1,15 @@
 """The CRDs on the real API server: served, explained, listed, scaled, and what is stored of an object."""
 
+import copy
 from typing import Any
 
 import pytest
 
 from builders.manifests import Object, changed, collection, composite, inference, pod_group, topology, workload
-from covey.api.crds import KINDS, CustomResource
+from covey.api.crds import KINDS, CustomResource, definition
 from covey.api.model import Model
 from covey.api.schema import structural
-from localcluster import Cluster
+from localcluster import Cluster, eventually
 
 KIND_NAMES = [kind.model.__name__ for kind in KINDS]
 
@@ -132,6 +133,51 @@ def test_the_status_is_stored_as_written_and_apart_from_the_spec(cluster: Cluste
     found = cluster.api("GET", path)
     assert found["status"] == {"observedGeneration": -1, **status}, "nobody has said which spec it is about"
     assert found["spec"]["replicas"] == 1
+
+
+def owned_parts(stored: Object) -> Any:
+    """What the one who applied the status owns of it."""
+    [entry] = [entry for entry in stored["metadata"]["managedFields"] if entry.get("subresource") == "status"]
+    return entry["fieldsV1"]["f:status"]
+
+
+def test_status_when_its_parts_have_become_values_is_replaced_whole_and_owned_by_the_part(cluster: Cluster) -> None:
+    """Of a former release, the API server has an owner for every field of every condition."""
+    [kind] = [kind for kind in KINDS if kind.plural == "rolescalers"]
+    former = definition(kind)
+    former["spec"]["group"] = "former.example.com"
+    former["spec"]["names"] |= {"shortNames": [], "categories": []}
+    former["metadata"]["name"] = "rolescalers.former.example.com"
+    marked = copy.deepcopy(former)
+    schema = former["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["status"]["properties"]["conditions"]["items"]["x-kubernetes-map-type"]
+    path = "/apis/former.example.com/v1alpha1/namespaces/default/rolescalers"
+    scaler = {"apiVersion": "former.example.com/v1alpha1", "kind": "RoleScaler", "metadata": {"name": "llm"}}
+    condition: Object = {
+        "type": "Committed",
+        "status": "True",
+        "reason": "Committed",
+        "message": "Committed.",
+        "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+    def tell(*conditions: Object, query: str = "") -> Any:
+        body = scaler | {"status": {"conditions": list(conditions)}}
+        return cluster.api("PATCH", f"{path}/llm/status?fieldManager=m&force=true{query}", body, patch="apply")
+
+    cluster.apply(former)
+    eventually(lambda: cluster.api("POST", path, scaler | {"spec": {"replicas": 1}}))
+    before = tell(condition, condition | {"type": "Other"})
+    assert "f:message" in owned_parts(before)["f:conditions"]['k:{"type":"Committed"}']
+    cluster.apply(marked)
+    whole = {"f:conditions": {'k:{"type":"Committed"}': {}}}
+    eventually(lambda: owned_parts(tell(condition, query="&dryRun=All")) == whole)
+    del condition["observedGeneration"]
+    after = tell(condition)
+    assert after["status"]["conditions"] == [condition]
+    assert owned_parts(after) == whole
+    cluster.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{former['metadata']['name']}")
 
 
 def test_columns_show_the_summary(cluster: Cluster, namespace: str) -> None:

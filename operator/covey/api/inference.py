@@ -16,6 +16,7 @@ from covey.api.model import (
     LIVE_FOR_NEW_PODS,
     SET,
     CelRule,
+    CelRules,
     LevelName,
     Mode,
     Model,
@@ -210,27 +211,48 @@ class Rollout(Model):
 _NOT_EXCLUSIVE: Final = "!has(self.rollout) || !has(self.rollout.routing) || self.rollout.routing == 'Paired'"
 
 
+#: CelRules of the roles alone. They stand on the list, as each look at a field of the spec costs the API server a copy of the
+#: schema of all its fields, with every write of a status too (decision 5).
+_OF_ROLES: Final = CelRules(
+    (
+        CelRule(
+            "self.map(r, r.name) == oldSelf.map(o, o.name) || "
+            "self.size() == oldSelf.size() && self.all(r, oldSelf.exists(o, o.name == r.name))",
+            "the set of role names is immutable: delete the resource and create it anew to add, remove or rename a role",
+            forbids=True,
+        ),
+        CelRule(
+            "self.exists(r, has(r.minReplicas) ? r.minReplicas > 0 : r.replicas > 0)",
+            "no role has minReplicas > 0, so nothing would make up the gang: set it on at least one role",
+        ),
+        CelRule(
+            "self.all(r, !has(r.dependsOn) || r.dependsOn.all(d, self.exists(o, o.name == d.role)))",
+            "dependsOn names a role that is not in spec.roles: correct the name or add the role",
+        ),
+        CelRule(
+            "self.all(r, !has(r.dependsOn) || r.dependsOn.all(d, !self.exists(o, o.name == d.role && o.replicas > 0 && "
+            "has(o.minReplicas) && o.minReplicas == 0)))",
+            "dependsOn names a role with minReplicas 0, for which nobody would wait: set its minReplicas to 1 or more, or "
+            "remove the dependency",
+        ),
+        CelRule(
+            "self.filter(r, has(r.scaling) && has(r.scaling.mode) && r.scaling.mode == 'Together').size() != 1",
+            "one role alone has scaling.mode Together: set it on another role too, or set mode to External",
+        ),
+    )
+)
+
+
 class DisaggregatedInferenceSpec(Model):
     """The desired state."""
 
     RULES: ClassVar = (
         CelRule(
-            "self.roles.size() == oldSelf.roles.size() && self.roles.all(r, oldSelf.roles.exists(o, o.name == r.name))",
-            "the set of role names is immutable: delete the resource and create it anew to add, remove or rename a role",
-            at=".roles",
-            forbids=True,
-        ),
-        CelRule(
-            "self.backend != 'Volcano' || (has(self.queue) ? has(oldSelf.queue) && self.queue == oldSelf.queue : "
-            "!has(oldSelf.queue))",
+            "(has(self.queue) ? has(oldSelf.queue) && self.queue == oldSelf.queue : !has(oldSelf.queue)) || "
+            "self.backend != 'Volcano'",
             "queue is immutable: delete the object and create it anew to change it",
             at=".queue",
             forbids=True,
-        ),
-        CelRule(
-            "self.roles.exists(r, has(r.minReplicas) ? r.minReplicas > 0 : r.replicas > 0)",
-            "no role has minReplicas > 0, so nothing would make up the gang: set it on at least one role",
-            at=".roles",
         ),
         CelRule(
             "!has(self.proximity) || self.proximity.all(p, p.roles.all(n, self.roles.exists(r, r.name == n)))",
@@ -243,23 +265,6 @@ class DisaggregatedInferenceSpec(Model):
             f"self.replicas * self.roles.map(r, r.replicas * r.size).sum() <= {MOST_PODS}",
             f"more than {MOST_PODS} pods (units times replicas times size, over all roles): lower one of these, or "
             "split the units over several resources",
-            at=".roles",
-        ),
-        CelRule(
-            "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, self.roles.exists(o, o.name == d.role)))",
-            "dependsOn names a role that is not in spec.roles: correct the name or add the role",
-            at=".roles",
-        ),
-        CelRule(
-            "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, !self.roles.exists(o, "
-            "o.name == d.role && o.replicas > 0 && has(o.minReplicas) && o.minReplicas == 0)))",
-            "dependsOn names a role with minReplicas 0, for which nobody would wait: set its minReplicas to 1 or more, or "
-            "remove the dependency",
-            at=".roles",
-        ),
-        CelRule(
-            "self.roles.filter(r, has(r.scaling) && has(r.scaling.mode) && r.scaling.mode == 'Together').size() != 1",
-            "one role alone has scaling.mode Together: set it on another role too, or set mode to External",
             at=".roles",
         ),
         CelRule(
@@ -322,7 +327,7 @@ class DisaggregatedInferenceSpec(Model):
     """Timeouts of a gang."""
     disruption: Disruption | None = None
     """The treatment of pods that have to go, and of the capacity of those that were lost."""
-    roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
+    roles: Annotated[tuple[Role, ...], BY_NAME, _OF_ROLES, Field(min_length=1, max_length=16)]
     """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
     scaling: VectorScaling | None = None
     """Settings for roles with scaling.mode Together."""

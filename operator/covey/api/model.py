@@ -110,6 +110,17 @@ class CelRule:
 
 
 @dataclass(frozen=True, slots=True)
+class CelRules:
+    """Rules of one field's value, such as a list."""
+
+    rules: tuple[CelRule, ...]
+
+    def __get_pydantic_json_schema__(self, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Carry the rules into the field's schema."""
+        return handler(source) | {"x-kubernetes-validations": [rule.as_schema() for rule in self.rules]}
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """Says in words what a string's pattern means: the CRD gets a rule with this message in place of the pattern.
 

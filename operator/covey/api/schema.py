@@ -8,6 +8,8 @@ else.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from pydantic.fields import FieldInfo
+
 from covey.api.model import CLASS, VERBATIM, CelRule, FieldClass, Model, class_of
 
 Schema = dict[str, Any]
@@ -70,11 +72,24 @@ def structural(model: type[Model], *, marks: bool = False) -> Schema:
     schema = _Converter(definitions, marks=marks).convert(source)
     if status:
         schema["properties"]["status"] = _Converter(definitions, defaults=False, marks=marks).convert(status)
+        _make_atomic(schema["properties"]["status"]["properties"])
     properties = schema["properties"]
     spec = _model_in(model, "spec")
     _put_first(properties["spec"], immutability(spec))
     _put_first(schema, _immutable_fields(spec, ".spec", [], FieldClass.IMMUTABLE_WITH_UNITS))
     return schema
+
+
+def _make_atomic(properties: Schema) -> None:
+    """Have server-side apply take each part of a status as one value: what writes it always writes all of it.
+
+    The API server would keep, compare and store an owner for every field of every condition; that is the larger part of
+    what a status takes, in each event of a watch too.
+    """
+    for schema in properties.values():
+        node = schema.get("items", schema)
+        if "properties" in node:
+            node["x-kubernetes-map-type"] = "atomic"
 
 
 def _put_first(node: Schema, rules: Iterable[CelRule]) -> None:
@@ -94,11 +109,16 @@ def _immutable_fields(model: type[Model], prefix: str, tests: list[str], wanted:
     """``tests`` are the paths above that may be absent, so that each has to be asked for with ``has``."""
     for name, field in model.model_fields.items():
         path = f"{prefix}.{field.alias or name}"
-        asked = tests if field.is_required() else [*tests, path]
+        asked = tests if field.is_required() or _is_stored(field) else [*tests, path]
         if class_of(field) is wanted:
             yield _immutable_rule(path, asked, wanted)
         elif (nested := model_of(field.annotation)) is not None:
             yield from _immutable_fields(nested, path, asked, wanted)
+
+
+def _is_stored(field: FieldInfo) -> bool:
+    """Tell whether the API server gives the field a value where it has none (see ``_default``)."""
+    return isinstance(field.default, str | bool | int)
 
 
 #: Whether the status tells of units, for a rule of the whole object.
@@ -116,7 +136,8 @@ def _immutable_rule(path: str, asked: list[str], wanted: FieldClass) -> CelRule:
     if wanted is FieldClass.IMMUTABLE:
         return CelRule(same, f"{name} is immutable: {remedy}", at=path, forbids=True)
     message = f"{name} is immutable while units exist: suspend the object until its pods are gone, or {remedy}"
-    return CelRule(f"!({_HAS_UNITS}) || ({same})", message, at=path, forbids=True)
+    # In this order, as hardly any object has such a field.
+    return CelRule(f"({same}) || !({_HAS_UNITS})", message, at=path, forbids=True)
 
 
 def model_of(annotation: Any) -> type[Model] | None:

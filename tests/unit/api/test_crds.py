@@ -42,6 +42,7 @@ KEYWORDS = {
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-map-keys",
     "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
     "x-kubernetes-preserve-unknown-fields",
     "x-kubernetes-validations",
 }
@@ -105,6 +106,13 @@ def test_every_field_is_described(kind: CustomResource) -> None:
     for path, node in nodes(schema_of(kind)):
         if path and path != "metadata" and not path.startswith("metadata.") and not path.endswith("]"):
             assert node.get("description", "").endswith("."), path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_parts_of_a_status_are_values_of_one_owner_each(kind: CustomResource) -> None:
+    for path, node in nodes(schema_of(kind).get("properties", {}).get("status", {})):
+        is_part = "properties" in node and path.removesuffix("[]").isalpha()
+        assert (node.get("x-kubernetes-map-type") == "atomic") == is_part, path
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
