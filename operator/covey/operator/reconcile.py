@@ -13,6 +13,7 @@ import structlog
 
 from covey.api import constants as names
 from covey.api.core import rfc3339
+from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster, within
 from covey.backends.extender import can_reserve
 from covey.compile import Owner, Scale, pod_budget
@@ -20,7 +21,7 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
-from covey.kube.turns import Turns
+from covey.kube.turns import Rank, Turns
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
 from covey.operator.execute.denials import Allowance
@@ -103,7 +104,7 @@ class Reconciler:
         self._templates = TemplateCheck(client, clock.monotonic)
         self._pace = Pace(clock.monotonic)
         self._statuses = InferenceStatusWriter(client, caches.tell)
-        #: By turns, the oldest first, so that the first of many are whole early.
+        #: By turns, by priority and then the oldest first, so that the first of many are whole early.
         self._creations = Turns(1)
         self._protections = Allowance(_PROTECTIONS, clock.monotonic)
         self._attempts: dict[str, int] = {}
@@ -259,8 +260,9 @@ class Reconciler:
         needs_budget = pod_budget.needs_budget(verdict.inference.spec)
         if needs_budget:
             self._caches.budgets.note(key, needed=True)
-        actions, age = self._limit_protections(key, planned.actions), verdict.inference.metadata.creation_timestamp
-        failure = await self._execute(owner, observed, actions, departures, age or "")
+        actions = self._limit_protections(key, planned.actions)
+        rank = self._rank_of(verdict.inference, observed)
+        failure = await self._execute(owner, observed, actions, departures, rank)
         if not needs_budget and not planned.actions.protect:
             self._caches.budgets.note(key, needed=False)
         return failure
@@ -272,8 +274,14 @@ class Reconciler:
             self._caches.look_again(key, _NEXT)
         return replace(actions, protect=actions.protect[:allowed])
 
+    def _rank_of(self, inference: DisaggregatedInference, observed: Observed) -> Rank:
+        """The turn of a resource at creating pods: as its gangs are planned, by priority and then by age."""
+        known = next((pod.spec.priority for pod in observed.every_pod() if pod.spec.priority is not None), None)
+        priority = self._templates.find_priority(inference.spec.priority_class_name) if known is None else known
+        return -priority, inference.metadata.creation_timestamp
+
     async def _execute(
-        self, owner: Owner, observed: Observed, actions: Actions, departures: Departures, age: str
+        self, owner: Owner, observed: Observed, actions: Actions, departures: Departures, rank: Rank
     ) -> Problem | None:
         if not any((actions, actions.annotate, actions.protect, actions.ask)):
             return None
@@ -293,7 +301,7 @@ class Reconciler:
                 changed=partial(self._caches.pod_expectations.note_change, key),
             ),
             width=self._client.connections,
-            turn=self._creations.take((age,), _TURN),
+            turn=self._creations.take(rank, _TURN),
         )
         try:
             await executor.run(actions)

@@ -55,9 +55,10 @@ class Stored:
         self.now = 0.0
         self.check = TemplateCheck(cast("Client", self), clock=lambda: self.now)
 
-    async def create(self, *_: object, **__: Any) -> None:
+    async def create(self, _resource: object, body: dict[str, Any], *, type: type[Any], **_: Any) -> Any:  # noqa: A002
         if self.denial is not None:
             raise self.denial
+        return msgspec.convert(body | {"spec": {}}, type)
 
     async def get(self, resource: Resource, name: str, _namespace: str | None = None, *, type: type[Any]) -> Any:  # noqa: A002
         self.asked.append(f"{resource.plural}/{name}")

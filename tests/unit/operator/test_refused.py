@@ -164,11 +164,12 @@ class Asked:
         self.now = 0.0
         self.check = TemplateCheck(cast("Client", self), clock=lambda: self.now)
 
-    async def create(self, _resource: object, body: dict[str, Any], **_: Any) -> None:
+    async def create(self, _resource: object, body: dict[str, Any], *, type: type[Any], **_: Any) -> Any:  # noqa: A002
         self.count += 1
         self.bodies.append(body)
         if self.answer is not None:
             raise self.answer
+        return msgspec.convert(body | {"spec": {"priority": 1000}}, type)
 
     async def at(self, now: float, image: str = "one", **container: Any) -> bool:
         """Whether there is a problem at some time with a template of one role of single pods."""
@@ -187,6 +188,15 @@ async def test_what_may_pass_is_asked_again_with_back_off() -> None:
     assert counts == [1, 1, 2, 2, 3, 3, 4]
     asked.answer = None
     assert not await asked.at(100)
+
+
+async def test_priority_of_pods_when_the_api_server_takes_one_of_their_class_is_what_it_says() -> None:
+    asked = Asked(MAY_PASS)
+    assert await asked.at(0)
+    assert asked.check.find_priority(None) == 0
+    asked.answer = None
+    assert not await asked.at(100)
+    assert [asked.check.find_priority(name) for name in (None, "high")] == [1000, 0]
 
 
 @pytest.mark.parametrize("container", [{"resources": None}, {"env": None}, {"imagePullPolicy": None}, {"image": None}])

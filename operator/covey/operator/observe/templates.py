@@ -7,6 +7,8 @@ stored was accepted, and is not asked about again while anything of the resource
 
 Of pods that claim devices the claims are judged, too, where Covey counts them (``devices``).
 
+The answer also says the priority of the pods, which only the API server knows: it fills it in from their class.
+
 Many resources may have one template. A resource that asks while the same is being asked in its namespace gets the same
 answer, and an acceptance holds for a minute for all of them. Should it be wrong for one, creating its pods says so.
 """
@@ -27,7 +29,7 @@ from covey.api import core
 from covey.compile import Slot, Tree
 from covey.compile.identity import hostname
 from covey.kube import resources
-from covey.kube.client import Client, Ignored
+from covey.kube.client import Client
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.model.problem import Problem, of_pod_refusal, retry_delay
 from covey.operator.model.template_faults import find_template_faults
@@ -60,6 +62,16 @@ class _Verdict:
     attempt: int
 
 
+class _AdmittedSpec(core.Read, frozen=True):
+    priority: int | None = None
+
+
+class _AdmittedPod(core.Read, frozen=True):
+    """The part of a pod that is read once the API server would take it."""
+
+    spec: _AdmittedSpec
+
+
 class TemplateCheck:
     """Remembers the last verdict on each resource, by UID.
 
@@ -72,6 +84,8 @@ class TemplateCheck:
         self._client = client
         self._clock = clock
         self._verdicts: dict[str, _Verdict] = {}
+        #: By the name of their PriorityClass, None for pods that name none: the priority that the API server gave pods last.
+        self._priorities: dict[str | None, int] = {}
         #: Answers by content, and until when each is shared.
         self._answers: dict[tuple[object, ...], tuple[float, asyncio.Task[Problem | None]]] = {}
 
@@ -101,6 +115,10 @@ class TemplateCheck:
         until = self._clock() + (retry_delay(attempt) if passes else holds)
         self._verdicts[tree.owner.uid] = _Verdict(tree.revision.hash, problem, until, attempt)
         return problem
+
+    def find_priority(self, priority_class: str | None) -> int:
+        """Find the priority of pods of a class; 0 where no such pod has been asked about since this process began."""
+        return self._priorities.get(priority_class, 0)
 
     async def _first_problem(self, asked: Iterable[_Sample]) -> Problem | None:
         samples = tuple(asked)
@@ -140,7 +158,7 @@ class TemplateCheck:
 
     async def _ask_about_pod(self, body: dict[str, Any]) -> Problem | None:
         try:
-            await self._client.create(resources.PODS, body, dry_run=True, strict=True, type=Ignored)
+            pod = await self._client.create(resources.PODS, body, dry_run=True, strict=True, type=_AdmittedPod)
         except (BadRequest, Invalid, Forbidden) as error:
             problem = of_pod_refusal(error)
             if problem is None or problem.reason == names.REASON_QUOTA_EXCEEDED:
@@ -151,6 +169,7 @@ class TemplateCheck:
             if "failed calling webhook" in error.message:
                 return None
             raise
+        self._priorities[body["spec"].get("priorityClassName")] = pod.spec.priority or 0
         return None
 
 
