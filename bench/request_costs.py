@@ -1,5 +1,7 @@
 """What each request of a gang's life costs: processor time of the API server, of etcd, and of the controllers that watch.
 
+Beside them what the API server allocates, which is the same whatever else runs on the machine.
+
 One resource of 2 x 4 pods is created and bound by Covey; its objects, as they are stored then, are the patterns. Both processes
 and kube-scheduler end, and each kind of request is made alone, some hundred times under new names, eight at a time; by turns,
 so that the machine's speed falls on all alike. Nobody but the controllers watches, so what a change costs for each process
@@ -44,6 +46,8 @@ _CREATED: Final = (
     resources.EVENTS,
 )
 _PROGRAMS: Final = ("kube-apiserver", "etcd", "kube-controller-manager")
+#: Bytes that the API server has allocated: what other programs on the machine do not change.
+_ALLOCATED: Final = "go_memstats_alloc_bytes_total"
 #: What the API server fills in, or what makes a pod one that is bound.
 _SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "ownerReferences")
 _OF_BOUND_PODS: Final = ("nodeName", "affinity", "volumes", "priority", "preemptionPolicy", "tolerations")
@@ -110,7 +114,7 @@ class Requests:
 
 
 async def run(cluster: Cluster, rounds: int, count: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of processor time for one request of each kind, by program: the median of some rounds."""
+    """What one request of each kind costs, as ``_spent`` counts it: the median of some rounds."""
     async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=_WIDTH) as client:
         patterns = {resource: (await client.list(resource, NAMESPACE, type=Body))[0][-1] for resource in _CREATED}
         cluster.stop_all()
@@ -119,14 +123,22 @@ async def run(cluster: Cluster, rounds: int, count: int) -> dict[str, dict[str, 
         spent: dict[str, list[Mapping[str, float]]] = {name: [] for name in requests}
         for number in range(rounds):
             for name, request in requests.items():
-                before = cpu_seconds(cluster)
+                before = _spent(cluster)
                 await _each(request, range(number * count, (number + 1) * count))
-                after = cpu_seconds(cluster)
-                spent[name].append({program: after[program] - before[program] for program in _PROGRAMS})
+                after = _spent(cluster)
+                spent[name].append({key: after[key] - value for key, value in before.items()})
         return {
-            name: {program: 1000 * statistics.median(each[program] for each in found) / count for program in _PROGRAMS}
+            name: {key: statistics.median(round_[key] for round_ in found) / count for key in found[0]}
             for name, found in spent.items()
         }
+
+
+def _spent(cluster: Cluster) -> dict[str, float]:
+    """Milliseconds of processor time by program, and kilobytes that the API server has allocated, so far."""
+    seconds = cpu_seconds(cluster)
+    lines = cluster.kubectl("get", "--raw", "/metrics").splitlines()
+    [allocated] = (line.split()[1] for line in lines if line.startswith(f"{_ALLOCATED} "))
+    return {program: 1000 * seconds[program] for program in _PROGRAMS} | {_ALLOCATED: float(allocated) / 1024}
 
 
 async def make_owner_of_copies(client: Client) -> dict[str, Any]:
@@ -163,9 +175,11 @@ def main() -> int:
         asyncio.run(asyncio.sleep(10))
         figures = asyncio.run(run(cluster, options.rounds, options.count))
     print(describe_machine())
-    print(f"{'milliseconds of processor time for one request':<52}{'API server':>12}{'etcd':>8}{'controllers':>13}")
+    title = "milliseconds of processor time for one request"
+    print(f"{title:<52}{'API server':>12}{'etcd':>8}{'controllers':>13}{'KB allocated':>14}")
     for name, spent in figures.items():
-        print(f"{name:<52}" + f"{spent[_PROGRAMS[0]]:>12.2f}{spent[_PROGRAMS[1]]:>8.2f}{spent[_PROGRAMS[2]]:>13.2f}")
+        server, etcd, controllers, allocated = spent.values()
+        print(f"{name:<52}{server:>12.2f}{etcd:>8.2f}{controllers:>13.2f}{allocated:>14.0f}")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))
     return 0
