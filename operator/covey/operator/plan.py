@@ -49,14 +49,9 @@ from covey.operator.repair.give_up import GivenUp, find_loss
 from covey.operator.repair.history import Failure
 from covey.operator.repair.judge import find_failing
 from covey.operator.repair.minimum import find_stranded
-from covey.operator.replicas.replace import (
-    ReplicaActions,
-    describe_growth,
-    order_creations,
-    plan_replicas,
-    removal_notes,
-    replacement_notes,
-)
+from covey.operator.replicas.creation_order import order_creations
+from covey.operator.replicas.replace import ReplicaActions, plan_replicas
+from covey.operator.replicas.replica_notes import describe_growth, removal_notes, replacement_notes
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import find_evacuation
 from covey.operator.rolling.give_way import NO_VICTIMS, Victims, find_giving_way, find_victims

@@ -28,11 +28,11 @@ from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import InferenceStatusWriter
-from covey.operator.model.accepted import differ, find_served
 from covey.operator.model.actions import DEFAULT, Actions, AvoidLimits, Note, Precedence
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
+from covey.operator.model.recorded_status import differ, find_served
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
 from covey.operator.observe.missing import find_remaining, missing_pods

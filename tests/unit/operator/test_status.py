@@ -10,9 +10,9 @@ from builders.inferences import inference, llama, role
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.model.accepted import differ
 from covey.operator.model.actions import Remark
 from covey.operator.model.problem import Problem
+from covey.operator.model.recorded_status import differ
 from covey.operator.plan import plan
 from covey.operator.status import status
 from covey.operator.status.metrics import find_transitions

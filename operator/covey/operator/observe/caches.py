@@ -26,7 +26,7 @@ from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
 from covey.model import podstate
-from covey.operator.model.accepted import Record, differ, read_record
+from covey.operator.model.accepted import Record, read_record
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.objects import (
     COMMON_KINDS,
@@ -37,6 +37,7 @@ from covey.operator.model.objects import (
     group_kinds,
 )
 from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
+from covey.operator.model.recorded_status import differ
 from covey.operator.observe.claims import RootClaims
 from covey.operator.observe.evicted import Evicted
 from covey.operator.observe.expectations import Expectations, PodExpectations

@@ -35,9 +35,9 @@ from covey.compile import ReplicaKey, Scale, Tree
 from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
 from covey.kube.resources import PODS
 from covey.model import podstate
-from covey.operator.model.accepted import RecordedUnit, recorded_units
 from covey.operator.model.actions import Actions, Annotate, DeletePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
+from covey.operator.model.recorded_status import RecordedUnit, recorded_units
 from covey.operator.repair.failures import pods_of
 from covey.operator.repair.history import Tally
 from covey.operator.repair.minimum import Minimums, MinimumShortage, find_shortages

@@ -28,10 +28,10 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import ReplicaKey, Scale, UnitCount
 from covey.model import podstate
-from covey.operator.model.accepted import find_served, recorded_units
 from covey.operator.model.actions import Actions, DeletePod, Note, Outcome
 from covey.operator.model.node_drain import is_out_of_service
 from covey.operator.model.observed import Observed
+from covey.operator.model.recorded_status import find_served, recorded_units
 from covey.operator.replicas.scale import ReplicaState, States, count_unit
 from covey.rollout import RoleState, UnitState
 

@@ -29,7 +29,7 @@ from covey.compile import ReplicaKey, pod_budget
 from covey.model import podstate
 from covey.operator.model.actions import Outcome, Remark, soonest
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.replace import count_of
+from covey.operator.replicas.replica_notes import count_of
 from covey.operator.replicas.scale import States
 from covey.operator.rolling.layout import Rolling, settings_of
 from covey.operator.rolling.leaving import Leaving, Move

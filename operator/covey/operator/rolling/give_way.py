@@ -45,7 +45,7 @@ from covey.model import podstate
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, Remark
 from covey.operator.model.claimed import WHOLE_UNIT, Claimed, RootClaim, read_claim
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.replace import by_role
+from covey.operator.replicas.replica_notes import by_role
 from covey.operator.replicas.scale import States, running_revisions
 from covey.rollout import UnitState
 

@@ -18,7 +18,7 @@ from covey.compile.revision import Revision, RoleRevision
 from covey.model import image_update, podstate
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, UpdateInPlace
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.replace import by_role
+from covey.operator.replicas.replica_notes import by_role
 from covey.operator.replicas.scale import known_revisions
 from covey.rollout.step import differ_in_images_only, images_of
 

@@ -32,7 +32,7 @@ from covey.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
 from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.replace import count_of
+from covey.operator.replicas.replica_notes import count_of
 
 _Items = Sequence[DeletePod]
 #: No replica gives way.

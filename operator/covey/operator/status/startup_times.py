@@ -21,8 +21,8 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.observability import operator_metrics as metrics
 from covey.observability.stage_times import minimum_reached_at, since_true
-from covey.operator.model.accepted import leaves_out, recorded_units
 from covey.operator.model.observed import Observed
+from covey.operator.model.recorded_status import leaves_out, recorded_units
 from covey.operator.status.units import UnitSummary
 
 

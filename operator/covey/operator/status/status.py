@@ -18,10 +18,10 @@ from covey.api.model import Condition
 from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
 from covey.compile import ReplicaKey, Scale
 from covey.model import podstate
-from covey.operator.model.accepted import find_served
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed, number
 from covey.operator.model.problem import Problem
+from covey.operator.model.recorded_status import find_served
 from covey.operator.plan import Plan
 from covey.operator.repair.give_up import loss_fields as remembered
 from covey.operator.replicas.scale import ReplicaState
