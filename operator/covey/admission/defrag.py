@@ -94,22 +94,28 @@ class Consolidation:
         there = [domain for domain in every if is_free(domain)]
         lacking = count if more else count - len(there)
         if lacking <= 0:
-            return MovePlan(Verdict.ADMITTED, paths=tuple(each.path for each in there), least=True)
-        found = {each.path: movers for each in every if each not in there and (movers := self._movers_in(each))}
-        closed = {name for each in there for name in each.nodes}
+            return MovePlan(Verdict.ADMITTED, paths=tuple(domain.path for domain in there), least=True)
+        movers_of = {
+            domain.path: movers for domain in every if domain not in there and (movers := self._movers_in(domain))
+        }
+        closed = {name for domain in there for name in domain.nodes}
         free = Counter[str]()
         for state in self._inventory.nodes.values():
             free.update(_devices_in(state.free))
-        usable = [path for path in found if self._may_hold(found[path], closed | tree.by_path[path].nodes.keys(), free)]
-        usable.sort(key=lambda path: (_price(found[path]), [value or "" for value in path]))
+        usable = [
+            path
+            for path in movers_of
+            if self._may_hold(movers_of[path], closed | tree.by_path[path].nodes.keys(), free)
+        ]
+        usable.sort(key=lambda path: (_price(movers_of[path]), [value or "" for value in path]))
         best: MovePlan | None = None
-        bound = len(found[usable[lacking - 1]]) if len(usable) >= lacking else 0
+        bound = len(movers_of[usable[lacking - 1]]) if len(usable) >= lacking else 0
         for start in range(min(DOMAINS, len(usable) - lacking + 1)):
-            if best is not None and (len(best.moves) <= bound or len(found[usable[start]]) >= len(best.moves)):
+            if best is not None and (len(best.moves) <= bound or len(movers_of[usable[start]]) >= len(best.moves)):
                 break
             moved = self._free_all([tree.by_path[path] for path in usable[start:]], lacking, closed)
             if moved is not None and (best is None or len(moved[0]) < len(best.moves)):
-                freed = (*(each.path for each in there if not more), *moved[1])
+                freed = (*(domain.path for domain in there if not more), *moved[1])
                 best = MovePlan(Verdict.ADMITTED, moved[0], freed, least=len(moved[0]) == bound)
         if best is not None:
             return best
@@ -120,11 +126,11 @@ class Consolidation:
         own = {pod.key for role in gang.roles for replica in role.replicas for pod in replica.pods}
         banned: set[str] = set()
         for _ in range(_ROUNDS):
-            found = self._search(gang, banned | own, PLANS)
-            if isinstance(found, Nobody):
-                is_known = found.verdict is Verdict.ADMITTED or not banned
-                return MovePlan(found.verdict if is_known else Verdict.UNKNOWN, least=found.verdict is Verdict.ADMITTED)
-            movers = {mover.keys: mover for step in found for mover in [self._movers[step.keys[0]]]}
+            steps = self._search(gang, banned | own, PLANS)
+            if isinstance(steps, Nobody):
+                is_known = steps.verdict is Verdict.ADMITTED or not banned
+                return MovePlan(steps.verdict if is_known else Verdict.UNKNOWN, least=steps.verdict is Verdict.ADMITTED)
+            movers = {mover.keys: mover for step in steps for mover in [self._movers[step.keys[0]]]}
             with overlay(self._inventory) as changes:
                 changes.remove(self._leaving)
                 run = self._run(changes)
@@ -145,7 +151,7 @@ class Consolidation:
 
         All of it goes together. Others do not make room for it.
         """
-        mobile = next((each for each in self._mobiles.values() if each.gang.uid == gang.uid), None)
+        mobile = next((other for other in self._mobiles.values() if other.gang.uid == gang.uid), None)
         if mobile is None:
             return MovePlan(Verdict.UNKNOWN)
         with overlay(self._inventory) as changes:
@@ -183,8 +189,8 @@ class Consolidation:
             lambda _candidate: True, lambda _candidate: 0, lambda step: not set(step.keys) & {*spared}, self._offer
         )
         candidates = [mobile.candidate for mobile in self._mobiles.values()]
-        found = search(gang, self._inventory, candidates, Terms(0.0), rules, freeing=self._leaving, plans=plans)
-        return found if isinstance(found, Nobody) else found.steps
+        targets = search(gang, self._inventory, candidates, Terms(0.0), rules, freeing=self._leaving, plans=plans)
+        return targets if isinstance(targets, Nobody) else targets.steps
 
     def _offer(self, candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
         """Every replica that has its places may leave them; one of a minimum counts as longer in service."""
@@ -217,7 +223,7 @@ class Consolidation:
 
     def _movers_in(self, domain: DomainNode) -> list[Mover]:
         """The replicas that have to leave a domain for it to be free; none where something else lies there."""
-        found: dict[tuple[str, ...], Mover] = {}
+        movers: dict[tuple[str, ...], Mover] = {}
         for state in domain.nodes.values():
             if not _is_open(state):
                 return []
@@ -226,8 +232,8 @@ class Consolidation:
                     continue
                 if key not in self._movers:
                     return []
-                found[self._movers[key].keys] = self._movers[key]
-        return list(found.values())
+                movers[self._movers[key].keys] = self._movers[key]
+        return list(movers.values())
 
     def _may_hold(self, movers: Sequence[Mover], closed: Collection[str], free: Counter[str]) -> bool:
         """Tell whether the devices of what has to leave some nodes are free elsewhere: moves leave their sum as it is."""
@@ -272,13 +278,13 @@ class Consolidation:
             return False
 
     def _run(self, changes: Overlay) -> Run:
-        gangs = {key: each.gang for key, each in self._mobiles.items()}
+        gangs = {key: mobile.gang for key, mobile in self._mobiles.items()}
         return Run(self._inventory, changes, gangs, self._movers, self._helpers)
 
     def _helpers(self, gang: Gang, spared: Collection[str]) -> list[Mover]:
         """The replicas that would have to leave for a gang to have room."""
-        found = self._search(gang, spared, PLANS // 8)
-        return [] if isinstance(found, Nobody) else [self._movers[step.keys[0]] for step in found]
+        steps = self._search(gang, spared, PLANS // 8)
+        return [] if isinstance(steps, Nobody) else [self._movers[step.keys[0]] for step in steps]
 
 
 def _may_move(mobile: Mobile) -> bool:

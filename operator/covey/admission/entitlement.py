@@ -48,11 +48,11 @@ def queue_of(root: core.Group, labels: Mapping[str, str], policies: Mapping[str,
     """
     named, namespace = root.spec.queue, root.metadata.namespace
     if not named:
-        found = sorted(policy.name for policy in policies.values() if policy.selects(labels))
-        if len(found) > 1:
-            several = f"queues {', '.join(found)} all select namespace {namespace}: name one in spec.queue"
+        selecting = sorted(policy.name for policy in policies.values() if policy.selects(labels))
+        if len(selecting) > 1:
+            several = f"queues {', '.join(selecting)} all select namespace {namespace}: name one in spec.queue"
             raise QueueError(REASON_QUEUE_AMBIGUOUS, several)
-        return found[0] if found else None
+        return selecting[0] if selecting else None
     if named not in policies:
         raise QueueError(REASON_QUEUE_NOT_FOUND, f"there is no Queue {named}: create it, or name another in spec.queue")
     if not policies[named].selects(labels):
@@ -128,7 +128,7 @@ def fit(policy: Policy, groups: Sequence[PodsTogether], room: Mapping[Pool, int]
     short: Short | None = None
     for number, group in enumerate(groups):
         needs, choices = _needs(policy, group)
-        bad = {each for each, need in needs.items() if any(amount > left[pool] for pool, amount in need.items())}
+        bad = {number for number, need in needs.items() if any(amount > left[pool] for pool, amount in need.items())}
         rest = set(policy.flavors) - closed - bad
         if bad & opened or not (free or all(choice & rest for choice in choices)):
             short = short or _shortage(needs, left)
@@ -165,11 +165,11 @@ def _needs(policy: Policy, group: PodsTogether) -> tuple[dict[Flavor, Counter[Po
 def _shortage(needs: Mapping[Flavor, Mapping[Pool, int]], left: Mapping[Pool, int]) -> Short | None:
     """The shortage on the flavor where it is smallest."""
     worst = [
-        max((Short(pool, amount - left[pool]) for pool, amount in need.items()), key=lambda each: each.amount)
+        max((Short(pool, amount - left[pool]) for pool, amount in need.items()), key=lambda short: short.amount)
         for need in needs.values()
         if need
     ]
-    return min((each for each in worst if each.amount > 0), key=lambda each: each.amount, default=None)
+    return min((short for short in worst if short.amount > 0), key=lambda short: short.amount, default=None)
 
 
 def judge_minimum(
@@ -192,10 +192,10 @@ def judge_minimum(
     within = fit(policy, group, {pool: min(amount, left[pool]) for pool, amount in room.items()}, free=free)
     if within.taken:
         return Entitlement(within.taken, within.closed, inside=is_nominal, right=right)
-    found = fit(policy, group, room, free=free)
-    if found.taken and policy.borrow_minimums and borrows:
-        return Entitlement(found.taken, found.closed, inside=False, right=right)
-    return Entitlement(frozenset(), inside=right, right=right, short=found.short or within.short)
+    verdict = fit(policy, group, room, free=free)
+    if verdict.taken and policy.borrow_minimums and borrows:
+        return Entitlement(verdict.taken, verdict.closed, inside=False, right=right)
+    return Entitlement(frozenset(), inside=right, right=right, short=verdict.short or within.short)
 
 
 def judge_surplus(
@@ -217,13 +217,13 @@ def judge_surplus(
     if within.taken or not borrows:
         return _renumber(within, numbers, inside=True)
     firsts = list({role: number for number, (role, _) in reversed(list(groups.items()))}.values())[::-1]
-    found = fit(policy, [groups[number][1] for number in firsts], room, free=free)
-    return _renumber(found, firsts, inside=False)
+    verdict = fit(policy, [groups[number][1] for number in firsts], room, free=free)
+    return _renumber(verdict, firsts, inside=False)
 
 
 def _renumber(verdict: Entitlement, numbers: Sequence[int], *, inside: bool) -> Entitlement:
     return Entitlement(
-        frozenset(numbers[each] for each in verdict.taken), verdict.closed, inside=inside, short=verdict.short
+        frozenset(numbers[number] for number in verdict.taken), verdict.closed, inside=inside, short=verdict.short
     )
 
 
@@ -243,15 +243,15 @@ def describe(ledger: Ledger, queue: str, short: Short, *, surplus: bool) -> str:
         return resources.text(name, amount)
 
     nodes = ",".join(f"{key}={value}" for key, value in pool.flavor) if len(policy.flavors) > 1 else ""
-    said = f"{text(ledger.use_of(queue, pool))} of {text(grant.nominal)} {name} of queue {queue} are in use"
-    said += f" on nodes {nodes}" if nodes else ""
-    said += f"; {text(short.amount)} short"
+    sentence = f"{text(ledger.use_of(queue, pool))} of {text(grant.nominal)} {name} of queue {queue} are in use"
+    sentence += f" on nodes {nodes}" if nodes else ""
+    sentence += f"; {text(short.amount)} short"
     if not policy.cohort:
-        return f"{said}; {queue} is in no cohort that it could borrow from"
+        return f"{sentence}; {queue} is in no cohort that it could borrow from"
     if not surplus and not policy.borrow_minimums:
-        return f"{said}; minimums of {queue} do not borrow"
+        return f"{sentence}; minimums of {queue} do not borrow"
     most = "" if grant.borrow is None else f" {text(grant.borrow)}"
-    return f"{said}; {queue} may borrow{most}, its cohort has {text(max(0, ledger.idle(queue, pool)))} idle"
+    return f"{sentence}; {queue} may borrow{most}, its cohort has {text(max(0, ledger.idle(queue, pool)))} idle"
 
 
 def has_right(ledger: Ledger, mine: Charge) -> bool:
@@ -278,16 +278,16 @@ def victims(ledger: Ledger, mine: Charge) -> Iterator[Charge]:
     Surplus is before units; then, as each is taken, the largest share first; of one queue the lowest priority, and of
     that the youngest.
     """
-    found = [each for queue in ledger.cohort(mine.queue) for each in _find_borrowed(ledger, mine, queue)]
+    borrowed = [charge for queue in ledger.cohort(mine.queue) for charge in _find_borrowed(ledger, mine, queue)]
     for minimums in (False, True):
         taken: dict[str, Counter[Pool]] = {}
         if minimums:
-            for each in found:
-                if each.member is not None:
-                    taken.setdefault(each.queue, Counter()).update(dict(each.amounts))
+            for charge in borrowed:
+                if charge.member is not None:
+                    taken.setdefault(charge.queue, Counter()).update(dict(charge.amounts))
         lines: dict[str, list[Charge]] = {}
-        for each in sorted((e for e in found if (e.member is None) == minimums), key=_gives_way):
-            lines.setdefault(each.queue, []).append(each)
+        for charge in sorted((e for e in borrowed if (e.member is None) == minimums), key=_gives_way):
+            lines.setdefault(charge.queue, []).append(charge)
         lines = {name: lines[name] for name in sorted(lines)}
         shares = {name: ledger.share(name, taken.get(name)) for name in lines}
         while lines:

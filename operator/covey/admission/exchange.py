@@ -105,9 +105,9 @@ class _Side:
     def of(cls, request: RoleRequest, root: str, rank: Rank) -> _Side:
         """Sort the replicas of a role; what gives way to this very root can be pardoned, and goes first again."""
         holding = [replica for replica in request.replicas if any(pod.node for pod in replica.pods)]
-        leaving = tuple(each for each in holding if is_draining(each) and not _gives_way_to(each, root))
-        staying = [each for each in holding if each not in leaving and each.placed]
-        staying.sort(key=lambda each: (not is_draining(each), *rank(each), -each.replica))
+        leaving = tuple(replica for replica in holding if is_draining(replica) and not _gives_way_to(replica, root))
+        staying = [replica for replica in holding if replica not in leaving and replica.placed]
+        staying.sort(key=lambda replica: (not is_draining(replica), *rank(replica), -replica.replica))
         return cls(request, tuple(staying), leaving, Own.of(request))
 
 
@@ -128,7 +128,7 @@ class _Judge:
         if self.describe_obstacle(wanted):
             return None
         with overlay(self._inventory) as changes:
-            changes.remove(_keys(each for side in self._sides.values() for each in side.leaving))
+            changes.remove(_keys(replica for side in self._sides.values() for replica in side.leaving))
             try:
                 return self._find(wanted, most)
             except _ExchangeLimitError:
@@ -164,7 +164,7 @@ class _Judge:
         coming = {name: count for name, count in more.items() if count > 0}
         if not coming:
             return Judgement(feasible=True, donors=_donors(giving, next(self._sets(giving, ()))))
-        every = [each for name in giving for each in self._sides[name].placed]
+        every = [replica for name in giving for replica in self._sides[name].placed]
         # With all of them gone it must fit, or no choice of them helps; where it would lie then says who is in the way.
         relaxed = self._try(coming, every, most)
         if relaxed is None:
@@ -172,7 +172,7 @@ class _Judge:
         tried: set[frozenset[str]] = set()
         for nodes in (frozenset(), relaxed):
             for chosen in islice(self._sets(giving, nodes), most // 2):
-                gone = [each for part in chosen for each in part]
+                gone = [replica for part in chosen for replica in part]
                 if (mark := frozenset(_keys(gone))) in tried:
                     continue
                 tried.add(mark)
@@ -187,7 +187,7 @@ class _Judge:
     ) -> Iterator[tuple[tuple[ReplicaRequest, ...], ...]]:
         """Yield sets of those that give way: in the order in which they would go, or those on these nodes first."""
         pools = [
-            sorted(self._sides[name].placed, key=lambda each: not any(pod.node in nodes for pod in each.pods))
+            sorted(self._sides[name].placed, key=lambda replica: not any(pod.node in nodes for pod in replica.pods))
             for name in giving
         ]
         yield from product(*(combinations(pool, count) for pool, count in zip(pools, giving.values(), strict=True)))
@@ -217,13 +217,14 @@ class _Judge:
         for name, lacking in coming.items():
             own = Own.of(left[name])
             template = self._terms.templates.get(name)
-            found = list(own.waiting[:lacking])
+            candidates = list(own.waiting[:lacking])
             if template is not None:
                 first = max((replica.replica for replica in self._sides[name].request.replicas), default=-1) + 1
-                found += [
-                    rename_pods(own.clone(first + n, template), f"{name}/".__add__) for n in range(lacking - len(found))
+                candidates += [
+                    rename_pods(own.clone(first + n, template), f"{name}/".__add__)
+                    for n in range(lacking - len(candidates))
                 ]
-            asked = own.asking(site, found, must=True)
+            asked = own.asking(site, candidates, must=True)
             roles[name] = next(role for role in asked.roles if role.name == name)
             for place, rule in enumerate(asked.rules):
                 rules[place] |= set(rule.members)
@@ -255,9 +256,9 @@ class _Judge:
 
 def _donors(giving: Mapping[str, int], chosen: Sequence[Sequence[ReplicaRequest]]) -> tuple[Donor, ...]:
     return tuple(
-        Donor(name, each.replica, tuple(pod.key for pod in each.pods))
+        Donor(name, replica.replica, tuple(pod.key for pod in replica.pods))
         for name, part in zip(giving, chosen, strict=True)
-        for each in part
+        for replica in part
     )
 
 
@@ -275,17 +276,21 @@ def _only(role: RoleRequest, replicas: tuple[ReplicaRequest, ...]) -> RoleReques
     return replace(role, replicas=replicas, minimum=min(role.minimum, len(replicas)), missing=None)
 
 
-def _pardon(each: ReplicaRequest) -> ReplicaRequest:
+def _pardon(replica: ReplicaRequest) -> ReplicaRequest:
     """A replica as if nobody looked at its labels: one that gives way counts as one that stays."""
-    return replace(each, pods=tuple(replace(pod, meta=None) for pod in each.pods)) if is_draining(each) else each
+    return (
+        replace(replica, pods=tuple(replace(pod, meta=None) for pod in replica.pods))
+        if is_draining(replica)
+        else replica
+    )
 
 
 def _keys(replicas: Iterator[ReplicaRequest] | Sequence[ReplicaRequest]) -> Iterator[str]:
     yield from (pod.key for replica in replicas for pod in replica.pods if pod.node is not None)
 
 
-def _gives_way_to(each: ReplicaRequest, root: str) -> bool:
-    return all(_claimant(pod) in {None, root} for pod in each.pods) and any(_claimant(pod) for pod in each.pods)
+def _gives_way_to(replica: ReplicaRequest, root: str) -> bool:
+    return all(_claimant(pod) in {None, root} for pod in replica.pods) and any(_claimant(pod) for pod in replica.pods)
 
 
 def _claimant(pod: PodRequest) -> str | None:

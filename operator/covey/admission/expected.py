@@ -31,8 +31,8 @@ def is_expected(pod: core.Pod) -> bool:
 
 def expected_wait(group: core.Group) -> tuple[str, str] | None:
     """The reason and the words for which no places are looked for yet, as the operator says; None where they are."""
-    found = _read(group)
-    return (found.reason or REASON_WAITING, found.waits) if found is not None and found.waits else None
+    expected = _read(group)
+    return (expected.reason or REASON_WAITING, expected.waits) if expected is not None and expected.waits else None
 
 
 def find_expected(
@@ -45,14 +45,14 @@ def find_expected(
         pods: those that carry its label and exist.
         before: the pods that it expected until now, which stay those that they are.
     """
-    found, gang = _read(group), group.spec.scheduling_policy.gang
-    if found is None or found.pod is None or found.waits or gang is None:
+    expected, gang = _read(group), group.spec.scheduling_policy.gang
+    if expected is None or expected.pod is None or expected.waits or gang is None:
         return {}
     there = [pod for pod in podstate.members(group, pods) if podstate.counts(pod)]
     missing = (gang.min_count or 0) - len(there)
     if missing > MOST or any(map(podstate.is_placed, there)):
         return {}
-    like = _make_member(group, found.pod)
+    like = _make_member(group, expected.pod)
     kept = {uid: pod for uid, pod in before.items() if pod == _with_uid(like, uid)}
     numbers = (f"{group.metadata.uid}.{number}" for number in range(missing + len(kept)))
     uids = [*kept, *(uid for uid in numbers if uid not in kept)][: max(0, missing)]

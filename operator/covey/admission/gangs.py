@@ -67,8 +67,8 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
     unkept = find_unkept_spreads(unit, topology)
 
     def kept_shape(pod: core.Pod) -> Shape:
-        found = shape(pod)
-        return replace(found, pod_spread=None) if found.pod_spread in unkept else found
+        pod_shape = shape(pod)
+        return replace(pod_shape, pod_spread=None) if pod_shape.pod_spread in unkept else pod_shape
 
     reader = Reader(topology, kept_shape if unkept else shape, around.assumed, around.obstacle)
     roles, rules = requests(unit, reader)
@@ -84,8 +84,12 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         required=required,
         preferred=preferred,
         proximity=tuple(
-            RolesTogether(_parts_of(each.roles, roles), check_level(each.level, topology), each.mode == "Required")
-            for each in constraints.proximity or ()
+            RolesTogether(
+                _parts_of(constraint.roles, roles),
+                check_level(constraint.level, topology),
+                constraint.mode == "Required",
+            )
+            for constraint in constraints.proximity or ()
         ),
         rules=rules,
         spread=_spread(constraints.spread, topology, around),
@@ -104,7 +108,7 @@ def find_unkept_spreads(unit: Unit, topology: Topology) -> frozenset[PodSpread |
     It keeps one of replicas of one pod each that selects nobody else in the unit. One over a label that no level of the
     topology has is refused, but for units that have places by a former release.
     """
-    spread = {pod.metadata.uid: found for pod in unit.pods() if (found := pod_spread_of(pod)) is not None}
+    spread = {pod.metadata.uid: pod_spread for pod in unit.pods() if (pod_spread := pod_spread_of(pod)) is not None}
     if not spread:
         return frozenset()
     keys = {key for level in topology.levels for key in level.keys}
@@ -113,11 +117,13 @@ def find_unkept_spreads(unit: Unit, topology: Topology) -> frozenset[PodSpread |
         pod.metadata.uid for role in unit.roles for replica in role.replicas if replica.size > 1 for pod in replica.pods
     }
     return frozenset(
-        each
-        for each in set(spread.values())
-        if (started and each.term.key not in keys)
-        or any(uid in several for uid, own in spread.items() if own == each)
-        or any(spread.get(pod.metadata.uid) != each and each.term.matches(pod.metadata) for pod in unit.pods())
+        pod_spread
+        for pod_spread in set(spread.values())
+        if (started and pod_spread.term.key not in keys)
+        or any(uid in several for uid, own in spread.items() if own == pod_spread)
+        or any(
+            spread.get(pod.metadata.uid) != pod_spread and pod_spread.term.matches(pod.metadata) for pod in unit.pods()
+        )
     )
 
 
@@ -235,20 +241,22 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
         roles.append(request)
         stands |= {(role.name, replica.replica): ((role.name, replica.replica),) for replica in request.replicas}
     rules += (rule for scope in unit.scopes if (rule := _rule(scope, stands, reader)) is not None)
-    narrower = tuple(rule for each in rules if (rule := _narrower_rule(each, unit, roles, reader)) is not None)
+    narrower = tuple(rule for narrow in rules if (rule := _narrower_rule(narrow, unit, roles, reader)) is not None)
     return tuple(_after(role, stands) for role in roles), narrower
 
 
 def levels(group: core.Group, topology: Topology, *scopes: str) -> Levels:
     """The narrowest required and the narrowest preferred level of a group; of these scopes, if any are named."""
     constraints = group.spec.scheduling_constraints
-    found: dict[str, str] = {}
-    for each in (constraints.topology or ()) if constraints else ():
-        level = check_level(each.level, topology) if each.level else _by_key(each.key or "", topology)
-        wider = each.mode in found and topology.depth(level) <= topology.depth(found[each.mode])
-        if not wider and (not scopes or each.scope in scopes):
-            found[each.mode] = level
-    return found.get("Required"), found.get("Preferred")
+    levels_by_mode: dict[str, str] = {}
+    for constraint in (constraints.topology or ()) if constraints else ():
+        level = check_level(constraint.level, topology) if constraint.level else _by_key(constraint.key or "", topology)
+        wider = constraint.mode in levels_by_mode and topology.depth(level) <= topology.depth(
+            levels_by_mode[constraint.mode]
+        )
+        if not wider and (not scopes or constraint.scope in scopes):
+            levels_by_mode[constraint.mode] = level
+    return levels_by_mode.get("Required"), levels_by_mode.get("Preferred")
 
 
 def check_level(level: str, topology: Topology) -> str:
@@ -260,7 +268,7 @@ def check_level(level: str, topology: Topology) -> str:
     try:
         topology.depth(level)
     except KeyError:
-        names = ", ".join(each.name for each in topology.levels)
+        names = ", ".join(known.name for known in topology.levels)
         raise UnplannableError(
             REASON_INVALID_TOPOLOGY,
             f"topology {topology.name} has no level {level} but {names}: use one of these, label the nodes for"
@@ -305,18 +313,18 @@ def _role(unit: Unit, role: UnitRole, reader: Reader, lacking: frozenset[str]) -
 
 def _remains(role: UnitRole, reader: Reader) -> RoleRequest:
     """The bound pods of replicas that lack one, as a role that asks for nothing; pins, which can be undone, bind nobody."""
-    found: list[ReplicaRequest] = []
-    for replica in (each for each in role.replicas if not each.whole):
+    pieces: list[ReplicaRequest] = []
+    for replica in (remaining for remaining in role.replicas if not remaining.whole):
         if bound := [pod for pod in replica.pods if podstate.occupies_node(pod)]:
             pods = tuple(reader.pod(pod, position) for position, pod in enumerate(bound))
-            found.append(ReplicaRequest(replica.number, pods))
-    return RoleRequest(f"{role.name} (incomplete)", 0, 0, tuple(found), follow_unit=role.follows)
+            pieces.append(ReplicaRequest(replica.number, pods))
+    return RoleRequest(f"{role.name} (incomplete)", 0, 0, tuple(pieces), follow_unit=role.follows)
 
 
 def _replica(replica: Replica, reader: Reader, level: str | None) -> ReplicaRequest:
     """A replica; ``level`` is its own where the replicas of its role do not have the same."""
     pods = tuple(reader.pod(pod, position) for position, pod in enumerate(replica.pods))
-    parts = tuple(part for each in replica.parts for part in _parts(each, reader))
+    parts = tuple(part for own in replica.parts for part in _parts(own, reader))
     if level is not None:
         parts = (model.Part(level, tuple(pod.key for pod in pods), parts),)
     return ReplicaRequest(replica.number, pods, replica.together, parts, (replica.after,) if replica.after else ())
@@ -325,7 +333,7 @@ def _replica(replica: Replica, reader: Reader, level: str | None) -> ReplicaRequ
 def _parts(part: ReplicaPart, reader: Reader) -> Iterator[model.Part]:
     """A part of a replica, or where it has no level what is inside it."""
     required, _ = reader.own(part.group)
-    inside = tuple(found for each in part.parts for found in _parts(each, reader))
+    inside = tuple(below for inner in part.parts for below in _parts(inner, reader))
     if required is None:
         yield from inside
     else:
@@ -361,14 +369,16 @@ def _after(role: RoleRequest, stands: Mapping[Member, tuple[Member, ...]]) -> Ro
     """Replace references to replicas that were split by references to their pieces; a missing one is never placed."""
     if not any(replica.after for replica in role.replicas):
         return role
-    found = (replace(r, after=tuple(m for each in r.after for m in stands.get(each, (each,)))) for r in role.replicas)
-    return replace(role, replicas=tuple(found))
+    replicas = (
+        replace(r, after=tuple(m for member in r.after for m in stands.get(member, (member,)))) for r in role.replicas
+    )
+    return replace(role, replicas=tuple(replicas))
 
 
 def _split_placed(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleRequest, RoleRequest, list[Rule]]:
     """The role without a replica that is placed in part, its pieces as a role, and the rules between them."""
     name = f"{role.name} (replica {replica.replica})"
-    ahead = sum(each.placed or (_partial(each) and each.replica < replica.replica) for each in role.replicas)
+    ahead = sum(other.placed or (_partial(other) and other.replica < replica.replica) for other in role.replicas)
     needed = ahead < role.minimum
     pods = {pod.key: pod for pod in replica.pods}
     mark = replica.together or name
@@ -378,19 +388,19 @@ def _split_placed(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleReque
     def cut(keys: tuple[str, ...], parts: tuple[model.Part, ...], level: str | None) -> list[Member]:
         """Pieces of some pods: one for each that is in no part, and those of each part."""
         inside = {key for part in parts for key in part.pods}
-        found: list[Member] = []
+        members: list[Member] = []
         for key in keys:
             if key not in inside:
-                found.append((name, len(pieces)))
+                members.append((name, len(pieces)))
                 pieces.append(ReplicaRequest(len(pieces), (pods[key],), mark))
         for part in parts:
-            found += cut(part.pods, part.parts, part.required)
+            members += cut(part.pods, part.parts, part.required)
         if level is not None:
-            rules.append(Rule(name, tuple(found), level))
-        return found
+            rules.append(Rule(name, tuple(members), level))
+        return members
 
     cut(tuple(pods), replica.parts, role.required)
-    rest = tuple(each for each in role.replicas if each is not replica)
+    rest = tuple(other for other in role.replicas if other is not replica)
     left = replace(
         role, replicas=rest, minimum=role.minimum - needed, desired=max(role.desired - 1, role.minimum - needed)
     )
@@ -401,11 +411,11 @@ def _split_placed(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleReque
 
 def _depths_from_above(node: TreeNode, reader: Reader, most: int) -> dict[tuple[str, str], int]:
     """Depths of the narrowest level that holds from above, for a node and all below; ``most`` for the node."""
-    found = {(node.group.kind, node.group.metadata.name): most}
+    depths = {(node.group.kind, node.group.metadata.name): most}
     inside = max(most, reader.depth(levels(node.group, reader.topology, "Group")[0]))
     for child in node.children:
-        found |= _depths_from_above(child, reader, inside)
-    return found
+        depths |= _depths_from_above(child, reader, inside)
+    return depths
 
 
 def _narrower_rule(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader: Reader) -> Rule | None:
@@ -421,7 +431,7 @@ def _narrower_rule(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader:
 
 def _rule(scope: Scope, stands: Mapping[Member, tuple[Member, ...]], reader: Reader) -> Rule | None:
     required, preferred = reader.own(scope.group)
-    members = tuple(found for member in scope.members for found in stands.get(member, ()))
+    members = tuple(stand for member in scope.members for stand in stands.get(member, ()))
     if required is None and preferred is None:
         return None
     beside = tuple(reader.pod(pod, position) for position, pod in enumerate(scope.beside))

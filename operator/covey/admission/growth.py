@@ -41,10 +41,10 @@ def footprint(unit: Unit) -> Footprint:
     def stays(pod: core.Pod) -> bool:
         return podstate.occupies_node(pod) and not podstate.gives_way(pod)
 
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for role in unit.roles:
-        found[role.name] += sum(replica_met(replica, stays) for replica in role.replicas)
-    return found
+        counts[role.name] += sum(replica_met(replica, stays) for replica in role.replicas)
+    return counts
 
 
 def without_growth(
@@ -75,7 +75,7 @@ def with_surplus(gang: Gang, allowed: Mapping[str, int]) -> Gang:
         room = allowed.get(role.name, 0)
         placed = [replica for replica in role.replicas if replica.placed]
         waiting = [replica for replica in role.replicas if not replica.placed]
-        chosen = {each.replica for each in [*placed, *waiting[: max(room, 0)]]}
+        chosen = {replica.replica for replica in [*placed, *waiting[: max(room, 0)]]}
         roles.append(replace(role, replicas=tuple(replica for replica in role.replicas if replica.replica in chosen)))
     return replace(gang, roles=tuple(roles))
 
@@ -88,7 +88,7 @@ def _allowed_replicas(
     assumed: Mapping[str, str],
 ) -> Mapping[str, int]:
     """Replicas of each role that may get places without being growth."""
-    found: dict[str, int] = {}
+    allowed: dict[str, int] = {}
 
     def has_place(pod: core.Pod) -> bool:
         return podstate.place_of(pod, assumed) is not None
@@ -98,13 +98,13 @@ def _allowed_replicas(
 
     for role in unit.roles:
         there = [replica for replica in role.replicas if replica_met(replica, has_place)]
-        placed = [each for each in there if not any(map(gives_way, each.pods))]
+        placed = [replica for replica in there if not any(map(gives_way, replica.pods))]
         waiting = [replica for replica in role.replicas if not replica_met(replica, has_place)]
-        revisions = {pod.metadata.label(LABEL_REVISION) for each in waiting for pod in each.pods}
-        going = sum(_goes(each, revisions, leaves, assumed) for each in placed)
-        lost = sum(any(map(losses.room_said, each.pods)) for each in waiting)
-        found[role.name] = max(had.get(role.name, 0) + going - len(placed), lost)
-    return found
+        revisions = {pod.metadata.label(LABEL_REVISION) for replica in waiting for pod in replica.pods}
+        going = sum(_goes(replica, revisions, leaves, assumed) for replica in placed)
+        lost = sum(any(map(losses.room_said, replica.pods)) for replica in waiting)
+        allowed[role.name] = max(had.get(role.name, 0) + going - len(placed), lost)
+    return allowed
 
 
 def _goes(
@@ -134,7 +134,7 @@ def find_room_beside(gang: Gang, inventory: Inventory, *, freeing: Collection[st
         freeing: keys of the holders that go.
         surplus: whether the successors are surplus.
     """
-    home = {found[0] for key in freeing if (found := inventory.hold_of(key)) is not None}
+    home = {hold[0] for key in freeing if (hold := inventory.hold_of(key)) is not None}
     beyond = dict.fromkeys(inventory.nodes.keys() - home, RESERVED)
     planner = plan_surplus if surplus else plan_minimum
 
@@ -214,7 +214,7 @@ class Site:
 
     def request(self, role: str) -> RoleRequest | None:
         """The request of the unit for a role; None where it has none of that name."""
-        return next((each for each in self.gang.roles if each.name == role), None)
+        return next((candidate for candidate in self.gang.roles if candidate.name == role), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +230,11 @@ class Own:
         """The role as it is asked for now."""
         staying = [replica for replica in request.replicas if not is_draining(replica)]
         # What comes together with others, or after others, is not placed alone.
-        waiting = [each for each in staying if not each.placed and each.together is None and not each.after]
-        waiting.sort(key=lambda each: (all(pod.node is None for pod in each.pods), each.replica))
-        return cls(request, sum(each.placed for each in staying), tuple(waiting))
+        waiting = [
+            replica for replica in staying if not replica.placed and replica.together is None and not replica.after
+        ]
+        waiting.sort(key=lambda replica: (all(pod.node is None for pod in replica.pods), replica.replica))
+        return cls(request, sum(replica.placed for replica in staying), tuple(waiting))
 
     def candidates(self, count: int, template: ReplicaRequest) -> list[ReplicaRequest]:
         """So many replicas that might come: those that wait, then further ones."""
@@ -285,7 +287,7 @@ def template(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shap
     known = [replica for request in requests for replica in request.replicas if replica.pods]
     if not known:
         return None
-    youngest = max(known, key=lambda each: (_creation_time(each), -each.replica))
+    youngest = max(known, key=lambda replica: (_creation_time(replica), -replica.replica))
     return without_place(replace(youngest, pods=tuple(replace(pod, shape=shape(pod)) for pod in youngest.pods)))
 
 

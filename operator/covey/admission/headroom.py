@@ -107,10 +107,10 @@ def within_quota(
         shape: as of `most_feasible`.
     """
     own = [Own.of(request) for site in sites if (request := site.request(answer.role))]
-    like = template([each.request for each in own], shape)
+    like = template([own_part.request for own_part in own], shape)
     if answer.replicas is None or like is None:
         return answer
-    room, placed = room_for([pod.shape for pod in like.pods]), sum(each.placed for each in own)
+    room, placed = room_for([pod.shape for pod in like.pods]), sum(own_part.placed for own_part in own)
     most = placed + room if room is not None else answer.replicas
     if not is_shared:  # every unit has as many
         most -= most % len(own)
@@ -155,7 +155,7 @@ class _HeadroomSearch:
             raise UnknownError(NONE_YET)
         self._template = like
         # Units of lower number get the remainder of a sum.
-        self._units = sorted(units, key=lambda each: each.site.gang.unit)
+        self._units = sorted(units, key=lambda unit: unit.site.gang.unit)
         self._inventory = inventory
         self._is_shared = is_shared
         self._pause = pause
@@ -172,8 +172,8 @@ class _HeadroomSearch:
         if self._total(goal) > there and sum(need > 0 for need in self._needs(goal)) > 1:
             reached = self._together(goal)
         total = max(there, self._total(reached))
-        stuck = [each for each, need in zip(self._units, self._needs(goal + 1), strict=True) if need > each.room]
-        is_floor = reached == goal and bool(stuck) and all(each.is_cut for each in stuck)
+        stuck = [unit for unit, need in zip(self._units, self._needs(goal + 1), strict=True) if need > unit.room]
+        is_floor = reached == goal and bool(stuck) and all(unit.is_cut for unit in stuck)
         if reached < goal:
             self._fits(reached + 1, prove=True)
         elif not is_floor:
@@ -187,10 +187,10 @@ class _HeadroomSearch:
         many = len(unit.own.waiting) + most
         if not many:
             return
-        found = self._plan_candidates(unit, unit.own.candidates(many, self._like(unit)))
-        unit.room = len(found)
-        if len(found) < many:
-            unit.refused = [*found, unit.own.clone(many, self._like(unit))]
+        placed = self._plan_candidates(unit, unit.own.candidates(many, self._like(unit)))
+        unit.room = len(placed)
+        if len(placed) < many:
+            unit.refused = [*placed, unit.own.clone(many, self._like(unit))]
         else:
             unit.is_cut = bound > most
 
@@ -201,12 +201,12 @@ class _HeadroomSearch:
             UnknownError: each of them may.
         """
         # Neither refused nor cut: more may not come before its minimum, or its nodes are counted out.
-        if not stuck or any(not each.refused and not each.is_cut for each in stuck):
+        if not stuck or any(not unit.refused and not unit.is_cut for unit in stuck):
             return
-        for each in stuck:
-            if each.refused:
+        for unit in stuck:
+            if unit.refused:
                 with suppress(UnknownError):
-                    self._prove(each, each.refused)
+                    self._prove(unit, unit.refused)
                     return
         raise UnknownError(LIMIT_MET)
 
@@ -230,7 +230,7 @@ class _HeadroomSearch:
         while low < high:
             middle = (low + high + 1) // 2
             needs = self._needs(middle)
-            fits = all(need <= each.room for need, each in zip(needs, self._units, strict=True))
+            fits = all(need <= unit.room for need, unit in zip(needs, self._units, strict=True))
             enough = sum(max(0, need) for need in needs) <= bound
             low, high = (middle, high) if fits and enough else (low, middle - 1)
         return low
@@ -252,7 +252,7 @@ class _HeadroomSearch:
         """
         asked = zip(self._units, self._needs(number), strict=True)
         with overlay(self._inventory) as changes:
-            for unit, need in sorted(asked, key=lambda each: each[0].site.gang.order):
+            for unit, need in sorted(asked, key=lambda pair: pair[0].site.gang.order):
                 if need <= 0:
                     continue
                 candidates = unit.own.candidates(need, self._like(unit))
@@ -270,18 +270,18 @@ class _HeadroomSearch:
         gang = unit.own.asking(unit.site, candidates)
         plan = plan_surplus(gang, self._inventory)
         nodes = {assignment.pod: assignment.node for assignment in plan.assignments}
-        found = [candidate for candidate in candidates if all(pod.node or pod.key in nodes for pod in candidate.pods)]
-        for pod in (pod for each in found for pod in each.pods if pod.node is None):
+        placed = [candidate for candidate in candidates if all(pod.node or pod.key in nodes for pod in candidate.pods)]
+        for pod in (pod for replica in placed for pod in replica.pods if pod.node is None):
             if changes is not None:
                 changes.hold(f"headroom/{gang.unit}/{gang.uid}/{pod.key}", nodes[pod.key], pod.shape, pod.meta)
-        return found
+        return placed
 
     def _needs(self, number: int) -> list[int]:
         """Replicas that each unit has to take for a total of ``number``."""
-        minimum = max(each.own.request.minimum for each in self._units)
+        minimum = max(other.own.request.minimum for other in self._units)
         count = len(self._units)
         wanted = shares(number, count, minimum) if self._is_shared else [number] * count
-        return [each - unit.own.placed for each, unit in zip(wanted, self._units, strict=True)]
+        return [total - unit.own.placed for total, unit in zip(wanted, self._units, strict=True)]
 
     def _total(self, number: int) -> int:
         return number if self._is_shared else number * len(self._units)
@@ -296,7 +296,7 @@ class _HeadroomSearch:
         first = self._units[0]
         further = first.own.clone(0, self._template)
         gang = with_terms(first.own.asking(first.site, [further]), self._inventory.terms)
-        (role,) = [each for each in gang.roles if each.name == self._role]
+        (role,) = [role for role in gang.roles if role.name == self._role]
         return Counter(
             pod.shape for replica in role.replicas if replica.replica == further.replica for pod in replica.pods
         )
@@ -332,7 +332,7 @@ class _HeadroomSearch:
 
 def _why(stuck: Iterable[_UnitRoom]) -> str:
     """The reason for no further places, where that is not for want of room."""
-    closed = ", ".join(str(each.site.gang.unit) for each in stuck if not each.site.is_open)
+    closed = ", ".join(str(unit.site.gang.unit) for unit in stuck if not unit.site.is_open)
     return f"unit {closed} has no nodes for its own minimum yet, and gets no more before it has" if closed else ""
 
 

@@ -79,11 +79,13 @@ class Run:
         Raises:
             StuckError: one has no other place.
         """
-        left = sorted(movers, key=lambda each: (-each.devices, -len(each.keys), not each.surplus, each.unit, each.role))
+        left = sorted(
+            movers, key=lambda mover: (-mover.devices, -len(mover.keys), not mover.surplus, mover.unit, mover.role)
+        )
         while left:
-            stuck = [each for each in left if each.keys[0] not in self.gone and not self._move(each, closed)]
+            stuck = [mover for mover in left if mover.keys[0] not in self.gone and not self._move(mover, closed)]
             if len(stuck) == len(left):
-                self._make_room(stuck[0], closed, {key for each in left for key in each.keys}, help_=help_)
+                self._make_room(stuck[0], closed, {key for mover in left for key in mover.keys}, help_=help_)
             left = stuck
 
     def _move(self, mover: Mover, closed: Mapping[str, str]) -> bool:
@@ -126,14 +128,14 @@ class Run:
         roles = []
         for role, new in zip(gang.roles, asked.roles, strict=True):
             came = {replica.replica: replica for replica in new.replicas}
-            found = []
-            for each in role.replicas:
-                if (role.name, each.replica) in members:
-                    there = _placed_at(came[each.replica], nodes)
-                    self._record(unit, gang, role, (each, there), together=len(members) > 1)
-                    each = there  # noqa: PLW2901 - the successor stands for it from here on
-                found.append(each)
-            roles.append(replace(role, replicas=tuple(found)))
+            replicas = []
+            for moved in role.replicas:
+                if (role.name, moved.replica) in members:
+                    there = _placed_at(came[moved.replica], nodes)
+                    self._record(unit, gang, role, (moved, there), together=len(members) > 1)
+                    moved = there  # noqa: PLW2901 - the successor stands for it from here on
+                replicas.append(moved)
+            roles.append(replace(role, replicas=tuple(replicas)))
         self.gangs[unit] = replace(gang, roles=tuple(roles))
         return True
 
@@ -147,7 +149,7 @@ class Run:
         self.changes.remove(pod.key for pod in old.pods)
         self.gone |= {pod.key for pod in old.pods}
         surplus = sum(replica.placed for replica in role.replicas) > role.minimum
-        source, target = (tuple(pod.node or "" for pod in each.pods) for each in (old, new))
+        source, target = (tuple(pod.node or "" for pod in replica.pods) for replica in (old, new))
         self.moves.append(
             ReplicaMove(unit, gang.name, gang.unit, role.name, old.replica, surplus, source, target, together)
         )
@@ -174,8 +176,8 @@ def _ask(gang: Gang, members: Collection[Member], closed: Mapping[str, str]) -> 
     return least_of(replace(gang, roles=roles, rules=rules, excluded_nodes={**gang.excluded_nodes, **closed}))
 
 
-def _placed_at(each: ReplicaRequest, nodes: Mapping[str, str]) -> ReplicaRequest:
-    return replace(each, pods=tuple(replace(pod, node=nodes[pod.key]) for pod in each.pods))
+def _placed_at(replica: ReplicaRequest, nodes: Mapping[str, str]) -> ReplicaRequest:
+    return replace(replica, pods=tuple(replace(pod, node=nodes[pod.key]) for pod in replica.pods))
 
 
 def keep_room(gang: Gang, inventory: Inventory, changes: Overlay, keys: Iterable[str]) -> tuple[str, ...]:

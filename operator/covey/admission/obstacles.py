@@ -69,8 +69,8 @@ def obstacle(pod: core.Pod, served: Collection[str] = (), *, marked: bool = Fals
     if terms and not any(term.match_expressions or term.match_fields for term in terms):
         return f"pod {name} has only empty node affinity terms, which match no node"
     # kube-scheduler would not take the pod.
-    for each in unmade_claims(pod) if pod.spec.resource_claims else ():
-        claim = f"the claim {each['name']} of pod {name}"
+    for unmade in unmade_claims(pod) if pod.spec.resource_claims else ():
+        claim = f"the claim {unmade['name']} of pod {name}"
         return f"{claim} was not made yet (spec.resourceClaims): see its ResourceClaimTemplate"
     return None
 

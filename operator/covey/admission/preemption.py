@@ -77,11 +77,13 @@ def search(
         if first.verdict is not Verdict.INFEASIBLE:
             return Nobody(first.verdict, judge.plans)
         measured = replace(terms, resource=measure_taking(judge.gang, inventory))
-        found = _VictimSearch(judge, list(candidates), measured, rules or Rules(lower_priority(gang)), tuple(ordinary))
+        victim_search = _VictimSearch(
+            judge, list(candidates), measured, rules or Rules(lower_priority(gang)), tuple(ordinary)
+        )
         try:
-            return found.run()
+            return victim_search.run()
         except OutOfPlansError:
-            return found.best() or Nobody(Verdict.UNKNOWN, judge.plans)
+            return victim_search.best() or Nobody(Verdict.UNKNOWN, judge.plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +116,21 @@ class _Site:
     def first(self) -> int:
         """The number of nodes that would do, by the sums."""
         left = list(self.lacks)
-        for number, each in enumerate(self.nodes):
+        for number, estimate in enumerate(self.nodes):
             if not any(more > 0 for more in left):
                 return number
-            left = [more - gain for more, gain in zip(left, each.gain, strict=True)]
+            left = [more - gain for more, gain in zip(left, estimate.gain, strict=True)]
         return len(self.nodes)
 
     @property
     def price(self) -> tuple[float, ...]:
         """An estimate of what it costs to free them."""
         chosen = self.nodes[: self.first]
-        totals = (tuple(price * sum(each.gain) for price in each.price) for each in chosen if each.price != _NOTHING)
+        totals = (
+            tuple(price * sum(estimate.gain) for price in estimate.price)
+            for estimate in chosen
+            if estimate.price != _NOTHING
+        )
         return tuple(map(sum, zip(*totals, strict=True)))
 
 
@@ -185,10 +191,10 @@ class _VictimSearch:
 
     def best(self) -> Taking | None:
         """The best that was found, if a claim can name it."""
-        found = self._found
-        if found is None or len(found.steps) > MOST_STEPS:
+        victims = self._found
+        if victims is None or len(victims.steps) > MOST_STEPS:
             return None
-        steps, proven = Reprieve(found.ground, self._judge, self._cost).find_needed(found.steps)
+        steps, proven = Reprieve(victims.ground, self._judge, self._cost).find_needed(victims.steps)
         plan = self._judge.answer_for(key for step in steps for key in step.keys)
         if not isinstance(plan, Plan):
             return None
@@ -220,20 +226,20 @@ class _VictimSearch:
 
     def _holders(self, state: NodeState) -> list[tuple[str, int, int]]:
         """The holders on a node that are pods of a candidate: key, unit, and position of the rank."""
-        found = self._there.get(state.name)
-        if found is None:
+        holders = self._there.get(state.name)
+        if holders is None:
             owner = self._owner
-            found = self._there[state.name] = [(key, *owner[key]) for key in state.held if key in owner]
-        return found
+            holders = self._there[state.name] = [(key, *owner[key]) for key in state.held if key in owner]
+        return holders
 
     def _peak(self, state: NodeState, rank: int) -> Vector:
         """Count what a node would hold at most if all that may be taken up to a rank were gone."""
-        found = self._peaks.get((state.name, rank))
-        if found is None:
+        peak = self._peaks.get((state.name, rank))
+        if peak is None:
             gone = {key for key, _, own in self._holders(state) if own <= rank}
-            found = self._wanted.measure(state, gone) if gone else self._wanted.base(state)
-            self._peaks[state.name, rank] = found
-        return found
+            peak = self._wanted.measure(state, gone) if gone else self._wanted.base(state)
+            self._peaks[state.name, rank] = peak
+        return peak
 
     def _lowest(self, domain: DomainNode) -> int | None:
         """The position of the lowest rank at which no bound forbids a plan in a domain."""
@@ -267,7 +273,7 @@ class _VictimSearch:
 
     def _nodes(self, domain: DomainNode, rank: int) -> list[_Estimate]:
         """The nodes of a domain that give anything when they are emptied, those that cost little for it first."""
-        found: list[_Estimate] = []
+        estimates: list[_Estimate] = []
         for state in domain.nodes.values():
             holders = self._holders(state)
             if any(own <= rank for _, _, own in holders):
@@ -275,25 +281,25 @@ class _VictimSearch:
                 owners, total = {number for _, number, _ in holders}, sum(gain)
                 whole = sum(not self._candidates[number].has_surplus for number in owners)
                 price = (whole / total, len(owners) / total, 1 / total) if total > 0 else _NOTHING
-                found.append(_Estimate(price, state.name, gain))
-        return self._by_place(sorted(found), domain)
+                estimates.append(_Estimate(price, state.name, gain))
+        return self._by_place(sorted(estimates), domain)
 
-    def _by_place(self, found: list[_Estimate], domain: DomainNode) -> list[_Estimate]:
+    def _by_place(self, estimates: list[_Estimate], domain: DomainNode) -> list[_Estimate]:
         """Nodes in the order of the domains of the narrowest level of a replica, where one costs least first."""
         inner = [each for each in self._wanted.classes if each[0] > domain.depth]
         if not inner:
-            return found
+            return estimates
         depth, pods, _ = max(inner)
         groups: dict[Path, list[_Estimate]] = {}
-        for each in found:
-            path = domain.nodes[each.name].leaves[self._wanted.topology].path
-            groups.setdefault(path[: depth + 1], []).append(each)
+        for estimate in estimates:
+            path = domain.nodes[estimate.name].leaves[self._wanted.topology].path
+            groups.setdefault(path[: depth + 1], []).append(estimate)
 
         def price(group: Sequence[_Estimate]) -> tuple[float, ...]:
             lacks = tuple(map(dict(pods).get, range(len(self._wanted.need)), repeat(0)))
             return _Site(list(group), domain, lacks).price
 
-        return [each for group in sorted(groups.values(), key=price) for each in group]
+        return [estimate for group in sorted(groups.values(), key=price) for estimate in group]
 
     def _ground(self, site: _Site, rank: int, size: int) -> Ground:
         """The steps that hold anything on the first nodes of a site."""
@@ -327,16 +333,16 @@ class _VictimSearch:
         return state is not None and is_in_the_way(key, state, self._wanted, self._peak(state, rank))
 
     def _offer(self, number: int) -> Offer:
-        found = self._offers.get(number)
-        if found is None:
+        offer = self._offers.get(number)
+        if offer is None:
             candidate = self._candidates[number]
-            found = Offer()
+            offer = Offer()
             if isinstance(candidate, OrdinaryPod):
-                found = candidate.offer(self._inventory, self._terms)
+                offer = candidate.offer(self._inventory, self._terms)
             elif is_eligible(candidate):
-                found = self._rules.offer(candidate, self._inventory, self._terms)
-            self._offers[number] = found
-        return found
+                offer = self._rules.offer(candidate, self._inventory, self._terms)
+            self._offers[number] = offer
+        return offer
 
     def _solve(self, site: _Site, rank: int) -> None:
         """Find steps in one domain that cost less than what is known, on more and more of its nodes."""
@@ -356,7 +362,7 @@ class _VictimSearch:
             left = tuple(map(sub, left, hold(state)))
             if max(left, default=0) <= 0:
                 break
-        return tuple(max(each, 0) for each in left)
+        return tuple(max(lack, 0) for lack in left)
 
     def _look(self, ground: Ground) -> bool:
         """Find steps of a ground that cost less than what is known; returns whether there are any of any cost."""

@@ -45,16 +45,16 @@ class Judge:
             OutOfPlansError: all plans were made.
         """
         gone = frozenset(keys)
-        found = self._known.get(gone)
-        if found is None:
+        answer = self._known.get(gone)
+        if answer is None:
             if self.plans >= self.most:
                 raise OutOfPlansError
             self.plans += 1
             with overlay(self.inventory) as changes:
                 changes.remove(gone)
-                found = self._known[gone] = plan_minimum(self.gang, self.inventory, self.limit, reasons=False)
-        self.unknown = self.unknown or found.verdict is Verdict.UNKNOWN
-        return found
+                answer = self._known[gone] = plan_minimum(self.gang, self.inventory, self.limit, reasons=False)
+        self.unknown = self.unknown or answer.verdict is Verdict.UNKNOWN
+        return answer
 
     def answer_for(self, keys: Iterable[str]) -> Plan | Refusal | None:
         """The answer once these holders are gone, if it was asked for."""
@@ -96,7 +96,7 @@ def most_of(ground: Ground, mask: int = 0, *, units: bool = True) -> int:
         if not units and ground.steps[number].kind == "Unit":
             continue
         step = ground.steps[number]
-        own = sum(1 << each for each in ground.bits(mask) if ground.steps[each].unit == step.unit)
+        own = sum(1 << bit for bit in ground.bits(mask) if ground.steps[bit].unit == step.unit)
         if step.kind == "Unit":
             mask = mask & ~own | 1 << number
         elif ground.allows(own | 1 << number):
@@ -159,8 +159,8 @@ class Reprieve:
                 continue
             more = most_of(self._ground, mask & ~self._bits[id(step)], units=False)
             if self.suffices(self._ground.steps_of(more)):
-                found = self.shrink(more)
-                mask = min(mask, found, key=lambda each: self._cost(self._ground.steps_of(each)))
+                shrunk = self.shrink(more)
+                mask = min(mask, shrunk, key=lambda candidate: self._cost(self._ground.steps_of(candidate)))
         return mask
 
     def suffices(self, steps: Sequence[Step]) -> bool:

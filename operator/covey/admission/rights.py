@@ -75,24 +75,24 @@ class Promises:
 
     def _find_others(self, root: Key, order: Order | None) -> list[Key]:
         """The other roots to which something is promised, or those of them that are before a place in the order."""
-        return [other for other, each in self._of.items() if other != root and (order is None or each.order < order)]
+        return [other for other, right in self._of.items() if other != root and (order is None or right.order < order)]
 
     def keep_for_others(self, ledger: Ledger, mine: Promise, charge_of: Mapping[str, Charge]) -> Ledger:
         """A copy of a ledger on which the victims of all others are gone, and what is promised is charged.
 
         Of its own queue a minimum comes before those that are behind it in the order.
         """
-        root, queue, found = mine.charge.unit, mine.charge.queue, ledger.copy()
+        root, queue, copied = mine.charge.unit, mine.charge.queue, ledger.copy()
         others = {other: promise for other, promise in self._of.items() if other != root}
-        found.give_up({charge_of[uid] for each in others.values() for uid in each.victims if uid in charge_of})
-        for other, each in others.items():
-            if each.charge.queue != queue or each.order < mine.order:
-                found.enter(other, (*found.of(other), each.charge))
-        return found
+        copied.give_up({charge_of[uid] for right in others.values() for uid in right.victims if uid in charge_of})
+        for other, right in others.items():
+            if right.charge.queue != queue or right.order < mine.order:
+                copied.enter(other, (*copied.of(other), right.charge))
+        return copied
 
     def find_victims(self) -> Iterator[str]:
         """UIDs of pods that go for what is promised."""
-        return (uid for each in self._of.values() for uid in each.victims)
+        return (uid for right in self._of.values() for uid in right.victims)
 
 
 def charges_by_flavor(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Amounts]:

@@ -105,10 +105,10 @@ class Roles:
         follows = follows and node.follows
         if node.leaf and node.count and node.confined:
             return self._siblings(node, [node], 1, follows=follows, path=())
-        found = self._pods(node, follows=follows) if node.leaf else self._members_below(node, follows=follows)
+        members = self._pods(node, follows=follows) if node.leaf else self._members_below(node, follows=follows)
         if node.confined:
-            self.scopes.append(Scope(node.group, tuple(found)))
-        return found
+            self.scopes.append(Scope(node.group, tuple(members)))
+        return members
 
     def _members_below(self, node: TreeNode, *, follows: bool) -> list[Member]:
         """The replicas of everything under a composite."""
@@ -116,16 +116,16 @@ class Roles:
             return self._gangs_of_their_own(node, node.children, follows=follows, path=(), after=None)
         gangs = node.gangs
         basic = [child for child in node.children if not child.count]
-        found: list[Member] = []
+        members: list[Member] = []
         if node.count < len(gangs) or (node is not self._root and _alike(gangs)):
-            found += self._siblings(node, gangs, node.count, follows=follows, path=())
+            members += self._siblings(node, gangs, node.count, follows=follows, path=())
             for child in basic:
-                found += self._must(child, follows=follows)
-            return found
+                members += self._must(child, follows=follows)
+            return members
         self.absent += node.count - len(gangs)
         for child in node.children:
-            found += self._must(child, follows=follows)
-        return found
+            members += self._must(child, follows=follows)
+        return members
 
     def _pods(
         self, node: TreeNode, *, follows: bool, name: str | None = None, after: Member | None = None
@@ -170,7 +170,7 @@ class Roles:
         if owner is self._root and wanted is not None:
             wanted -= sum(not child.count for child in owner.children)
         desired = _desired_count(wanted if not after else None, minimum, len(replicas))
-        found = self._add(
+        members = self._add(
             name or role_name(owner.group),
             owner,
             minimum,
@@ -180,9 +180,9 @@ class Roles:
             whole=True,
             free=free,
         )
-        for member, replica, node in zip(found.copy(), replicas, ordered, strict=True):
-            found += self._surplus(node, member, replica.pods, follows=follows, path=path, whole=True)
-        return found
+        for member, replica, node in zip(members.copy(), replicas, ordered, strict=True):
+            members += self._surplus(node, member, replica.pods, follows=follows, path=path, whole=True)
+        return members
 
     def _surplus(
         self,
@@ -197,27 +197,27 @@ class Roles:
         """The members that a node has beyond its minimum, ``pods``; ``whole``: the minimum is the replica ``after`` itself."""
         here = _Open(node.group, [after] if whole else [], () if whole else pods)
         inside = (*path, here) if node.confined else path
-        found: list[Member] = []
+        members: list[Member] = []
         name = f"{node.group.metadata.name} (surplus)"
         if node.leaf:
             beyond = gang_of(node)[1] if len(node.pods) > node.count else []
             if beyond:
                 replicas = tuple(Replica(place, node.group, 1, (pod,), after=after) for place, pod in enumerate(beyond))
-                found = self._add(name, node, 0, len(replicas), replicas, follows=follows)
+                members = self._add(name, node, 0, len(replicas), replicas, follows=follows)
                 for scope in inside:
-                    scope.members += found
+                    scope.members += members
         else:
             least, others = split_by_minimum(node)
             for child in least:
-                found += self._surplus(child, after, _need(child)[0].pods, follows=follows, path=inside)
+                members += self._surplus(child, after, _need(child)[0].pods, follows=follows, path=inside)
             basic = [child for child in node.children if not child.count]
             if others or basic:
-                found += self._gangs_of_their_own(
+                members += self._gangs_of_their_own(
                     node, [*others, *basic], follows=follows, path=inside, after=after, name=name
                 )
         if len(here.members) > whole and node.confined:
             self.scopes.append(Scope(here.group, tuple(here.members), here.beside))
-        return found
+        return members
 
     def _gangs_of_their_own(
         self,
@@ -230,10 +230,10 @@ class Roles:
         name: str | None = None,
     ) -> list[Member]:
         """Groups outside the gang: each its own minimum at once, then its surplus."""
-        found: list[Member] = []
+        members: list[Member] = []
         gangs = [child for child in children if child.count]
         if gangs:
-            found += self._siblings(node, gangs, 0, follows=follows, path=(), name=name, after=after)
+            members += self._siblings(node, gangs, 0, follows=follows, path=(), name=name, after=after)
         elif not node.children and node is not self._root:
             self._add(role_name(node.group), node, 0, node.group.spec.desired_group_count or 0, (), follows=follows)
         for child in (child for child in children if not child.count):
@@ -244,10 +244,10 @@ class Roles:
                 below = self._gangs_of_their_own(child, child.children, follows=own, path=(), after=after)
             if child.confined:
                 self.scopes.append(Scope(child.group, tuple(below)))
-            found += below
+            members += below
         for scope in path:
-            scope.members += found
-        return found
+            scope.members += members
+        return members
 
     def _add(
         self,
@@ -262,7 +262,7 @@ class Roles:
         free: bool = False,
     ) -> list[Member]:
         if name in self._names and node.group.metadata.label(LABEL_ROLE) is None:
-            name = next(each for each in _others(name, node.group.kind) if each not in self._names)
+            name = next(other for other in _others(name, node.group.kind) if other not in self._names)
         self._names.add(name)
         self.roles.append(UnitRole(name, node.group, minimum, desired, replicas, follows, whole, free))
         return [(name, replica.number) for replica in replicas]

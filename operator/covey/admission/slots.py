@@ -64,16 +64,16 @@ class Wanted:
                 own = Counter(shapes.index(pod.shape) for pod in demand.missing)
                 classes[topology.depth(level), tuple(sorted(own.items()))] += 1
         need = (*counts.values(), *(sum(asked[name]) // unit for name, unit in sums))
-        found = tuple((depth, own, count) for (depth, own), count in classes.items())
+        counted = tuple((depth, own, count) for (depth, own), count in classes.items())
         names = sorted({name for shape in shapes for name, amount in shape.requests if amount})
-        return cls(full.topology, shapes, need, sums, found, full.excluded_nodes, tuple(names))
+        return cls(full.topology, shapes, need, sums, counted, full.excluded_nodes, tuple(names))
 
     def base(self, state: NodeState) -> Vector:
         """Count what a node can hold at most while nobody is gone."""
-        found = self.bases.get(state.name)
-        if found is None:
-            found = self.bases[state.name] = self.measure(state, ())
-        return found
+        base = self.bases.get(state.name)
+        if base is None:
+            base = self.bases[state.name] = self.measure(state, ())
+        return base
 
     def measure(self, state: NodeState, gone: Collection[str]) -> Vector:
         """Count what a node can hold at most, of each by itself, once some holders (``gone``) have freed their room."""
@@ -84,21 +84,23 @@ class Wanted:
             for name, amount in state.held[key].shape.requests:
                 free[name] = free.get(name, 0) + amount
         have = tuple([max(free.get(name, 0), 0) for name in self.names])
-        open_ = tuple([state.static_cause(each) is None and not _is_blocked(state, each, gone) for each in self.shapes])
-        found = self._known.get((have, open_))
-        if found is None:
-            found = self._known[have, open_] = self._count(dict(zip(self.names, have, strict=True)), open_)
-        return found
+        open_ = tuple(
+            [state.static_cause(shape) is None and not _is_blocked(state, shape, gone) for shape in self.shapes]
+        )
+        counts = self._known.get((have, open_))
+        if counts is None:
+            counts = self._known[have, open_] = self._count(dict(zip(self.names, have, strict=True)), open_)
+        return counts
 
     def _count(self, have: Mapping[str, int], open_: Sequence[bool]) -> Vector:
-        found: list[int] = []
+        counts: list[int] = []
         asked: set[str] = set()
         for shape, count, is_open in zip(self.shapes, self.need, open_, strict=False):
             most = min([count, *(have[name] // amount for name, amount in shape.requests if amount)]) if is_open else 0
-            found.append(min(most, 1) if exclusive(shape) else most)
+            counts.append(min(most, 1) if exclusive(shape) else most)
             asked.update(name for name, _ in shape.requests if most)
-        found += [have[name] // unit if name in asked else 0 for name, unit in self.sums]
-        return tuple(found)
+        counts += [have[name] // unit if name in asked else 0 for name, unit in self.sums]
+        return tuple(counts)
 
 
 def _is_blocked(state: NodeState, shape: Shape, gone: Collection[str]) -> bool:
@@ -165,7 +167,7 @@ class Ground:
                 self._inside.setdefault(place, []).append(name)
         for place in self._below:
             self._inside.setdefault(place, [])
-        self._masks = {name: sum(1 << number for number, _ in found) for name, found in self.on.items()}
+        self._masks = {name: sum(1 << number for number, _ in numbered) for name, numbered in self.on.items()}
 
     @property
     def all(self) -> int:
@@ -189,17 +191,17 @@ class Ground:
 
     def allows(self, mask: int) -> bool:
         """Tell whether these steps may be taken together: no replica of a unit that goes whole, and none of a minimum."""
-        found = self._allowed.get(mask)
-        if found is None:
+        allowed = self._allowed.get(mask)
+        if allowed is None:
             units: dict[object, list[Step]] = {}
             for step in self.steps_of(mask):
                 units.setdefault(step.unit, []).append(step)
-            found = self._allowed[mask] = all(
+            allowed = self._allowed[mask] = all(
                 (len(steps) == 1 and steps[0].kind == "Unit")
                 or (all(step.kind != "Unit" for step in steps) and self.offers[unit].allows(steps))
                 for unit, steps in units.items()
             )
-        return found
+        return allowed
 
     def lacks(self, mask: int) -> list[int]:
         """The least that the domain is short of once these steps are gone; nothing is below zero."""
@@ -221,12 +223,14 @@ class Ground:
         depth, _, count = self.wanted.classes[number]
         if depth <= self.domain.depth:
             return count
-        found = self._whole.get(number)
-        if found is None:
-            found = sum(self.replicas_in(place, 0, number) for place in self._below if place[0] == depth)
-            self._whole[number] = found
+        whole = self._whole.get(number)
+        if whole is None:
+            whole = sum(self.replicas_in(place, 0, number) for place in self._below if place[0] == depth)
+            self._whole[number] = whole
         places = {place for name in self._nodes_of(mask) for place in self.places(name) if place[0] == depth}
-        return found + sum(self.replicas_in(each, mask, number) - self.replicas_in(each, 0, number) for each in places)
+        return whole + sum(
+            self.replicas_in(inner, mask, number) - self.replicas_in(inner, 0, number) for inner in places
+        )
 
     def replicas_in(self, place: Place, mask: int, number: int) -> int:
         """Count the whole replicas of a class that a domain of its level holds at most."""
@@ -242,12 +246,12 @@ class Ground:
         here = mask & self._masks.get(name, 0)
         if not here:
             return self.wanted.bases[name]
-        found = self._known.get((name, here))
-        if found is None:
+        vector = self._known.get((name, here))
+        if vector is None:
             gone = {key for number, keys in self.on[name] if here >> number & 1 for key in keys}
-            found = self.wanted.measure(self.domain.nodes[name], gone)
-            self._known[name, here] = found
-        return found
+            vector = self.wanted.measure(self.domain.nodes[name], gone)
+            self._known[name, here] = vector
+        return vector
 
     def _nodes_of(self, mask: int) -> Iterable[str]:
         return {name for number in self.bits(mask) for name in self.nodes[number]}

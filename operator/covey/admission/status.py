@@ -54,9 +54,9 @@ def find_split_groups(unit: Unit, topology: Topology, path_of: Callable[[str], P
         depth = topology.depth(level) + 1
         pods = unit.followers() if node is unit.tree else _pods_below(node)
         bound = (pod.spec.node_name for pod in pods if podstate.occupies_node(pod))
-        found = sorted({where(path[:depth]) for name in bound if name and (path := path_of(name))})
-        if len(found) > 1:
-            names = " and ".join(found[:5])
+        places = sorted({where(path[:depth]) for name in bound if name and (path := path_of(name))})
+        if len(places) > 1:
+            names = " and ".join(places[:5])
             yield (
                 f"group {node.group.metadata.name} requires one {level}, but has members in {names}: nothing more is"
                 " placed under it"
@@ -71,7 +71,7 @@ def _required_level(node: TreeNode, topology: Topology) -> str | None:
 
 
 def _pods_below(node: TreeNode) -> Iterable[core.Pod]:
-    return (pod for each in node.walk() for pod in each.pods)
+    return (pod for below in node.walk() for pod in below.pods)
 
 
 Settled = Callable[[core.Pod], bool]
@@ -141,12 +141,12 @@ def statuses(
         if node is not unit.tree:
             replica = replicas.get(id(node.group))
             facts.append(_leaf(replica) if node.leaf and replica else _group(node, desired.get(id(node.group))))
-    return [(each.group, _status(each, decision.topology, path_of, now)) for each in facts]
+    return [(fact.group, _status(fact, decision.topology, path_of, now)) for fact in facts]
 
 
 def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -> Facts:
     admitted, bound = _is_minimum_met(unit, podstate.is_placed), _is_minimum_met(unit, podstate.occupies_node)
-    said = [
+    conditions = [
         _with_warning(
             unit,
             settled,
@@ -166,7 +166,12 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
     nodes = _places(unit.followers())
     tree = unit.tree
     return Facts(
-        unit.root, said, tree.count_met(podstate.is_placed), tree.count_met(podstate.occupies_node), nodes, decision
+        unit.root,
+        conditions,
+        tree.count_met(podstate.is_placed),
+        tree.count_met(podstate.occupies_node),
+        nodes,
+        decision,
     )
 
 
@@ -182,15 +187,15 @@ def _group(node: TreeNode, desired: int | None) -> Facts:
     ours = node.group.metadata.label(LABEL_ROLE) is not None
     what = "replicas" if ours else "pods" if node.leaf else "groups"
     there = desired if desired is not None else max(need, len(node.pods if node.leaf else node.gangs))
-    said = _both(admitted >= need, bound >= need, f"{admitted} of {there} {what}")
-    return Facts(node.group, said, admitted, bound, _places(pod for each in node.walk() for pod in each.pods))
+    condition = _both(admitted >= need, bound >= need, f"{admitted} of {there} {what}")
+    return Facts(node.group, condition, admitted, bound, _places(pod for below in node.walk() for pod in below.pods))
 
 
 def _leaf(replica: Replica) -> Facts:
     admitted = sum(map(podstate.is_placed, replica.pods))
     bound = sum(map(podstate.occupies_node, replica.pods))
-    said = _both(admitted >= replica.size, bound >= replica.size, f"{admitted} of {replica.size} pods")
-    return Facts(replica.group, said, admitted, bound, _places(replica.pods))
+    condition = _both(admitted >= replica.size, bound >= replica.size, f"{admitted} of {replica.size} pods")
+    return Facts(replica.group, condition, admitted, bound, _places(replica.pods))
 
 
 def _both(admitted: bool, bound: bool, tally: str) -> list[Said]:  # noqa: FBT001 - two answers of one kind
@@ -258,10 +263,10 @@ def _places(pods: Iterable[core.Pod]) -> list[str]:
 
 def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> list[Said]:
     """``TopologySatisfied``, where a level is preferred: reached by the placed pods of every scope, or not."""
-    found = preferences(unit, topology, path_of) if topology is not None else []
-    if topology is None or not found:
+    wishes = preferences(unit, topology, path_of) if topology is not None else []
+    if topology is None or not wishes:
         return []
-    missed = [f"{each}: not in one {each.level}" for each in found if not each.is_met(topology)]
+    missed = [f"{wish}: not in one {wish.level}" for wish in wishes if not wish.is_met(topology)]
     reason = "Preferred" if not missed else "NotReached"
     return [Said(TOPOLOGY_SATISFIED, not missed, reason, "; ".join(missed) or "every preferred level is reached")]
 
@@ -271,15 +276,15 @@ def _placement(topology: Topology | None, nodes: Sequence[str], path_of: NodePat
     paths = [path for node in nodes if (path := path_of(node))]
     if topology is None or not paths:
         return []
-    found: list[dict[str, Any]] = []
+    placement: list[dict[str, Any]] = []
     for depth, level in enumerate(topology.levels, start=1):
         heads = {path[:depth] for path in paths}
         if len(heads) > 1:
             break
         head = heads.pop()
         if head[-1] is not None:
-            found.append({"level": level.name, "path": list(head)})
-    return found
+            placement.append({"level": level.name, "path": list(head)})
+    return placement
 
 
 def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str) -> dict[str, Any]:
@@ -287,13 +292,14 @@ def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str
     generation, created = facts.group.metadata.generation, facts.group.metadata.creation_timestamp
     status: dict[str, Any] = {
         "conditions": [
-            _condition(said, core.condition(old, said.type), generation, created, now) for said in facts.said
+            _condition(condition, core.condition(old, condition.type), generation, created, now)
+            for condition in facts.said
         ],
         "admitted": facts.admitted,
         "scheduled": facts.scheduled,
         "topology": planned.name if planned is not None else facts.group.status.topology,
         "placement": _placement(topology, facts.nodes, path_of),
-        "excludedNodes": [msgspec.to_builtins(each) for each in facts.decision.excluded],
+        "excludedNodes": [msgspec.to_builtins(excluded) for excluded in facts.decision.excluded],
     }
     if facts.decision.claim is not None:
         status["claim"] = msgspec.to_builtins(facts.decision.claim)
@@ -302,17 +308,17 @@ def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str
     return {key: value for key, value in status.items() if value not in ([], None)}
 
 
-def _condition(said: Said, old: core.Condition | None, generation: int, created: str, now: str) -> dict[str, Any]:
-    status = "True" if said.true else "False"
+def _condition(condition: Said, old: core.Condition | None, generation: int, created: str, now: str) -> dict[str, Any]:
+    status = "True" if condition.true else "False"
     same = old is not None and old.status == status
     # What was never otherwise has been so since the group was made. Waiting times are counted from it, and it tells a
     # gang that was never admitted from one that lost its places.
-    begun = now if said.true or old is not None else created or now
+    begun = now if condition.true or old is not None else created or now
     return {
-        "type": said.type,
+        "type": condition.type,
         "status": status,
-        "reason": said.reason,
-        "message": said.message[:32_000],
+        "reason": condition.reason,
+        "message": condition.message[:32_000],
         "observedGeneration": generation,
         "lastTransitionTime": old.last_transition_time if same and old and old.last_transition_time else begun,
     }
@@ -321,16 +327,16 @@ def _condition(said: Said, old: core.Condition | None, generation: int, created:
 def observed_status(group: core.Group) -> Mapping[str, Any]:
     """The status that a group has, in the form in which it is written."""
     status = group.status
-    found: dict[str, Any] = {
+    written: dict[str, Any] = {
         "conditions": core.dump_conditions(status.conditions),
         "admitted": status.admitted,
         "scheduled": status.scheduled,
         "topology": status.topology,
-        "placement": [{"level": each.level, "path": list(each.path)} for each in status.placement or ()],
+        "placement": [{"level": placement.level, "path": list(placement.path)} for placement in status.placement or ()],
         "excludedNodes": [msgspec.to_builtins(node) for node in status.excluded_nodes or ()],
     }
     if status.claim is not None:
-        found["claim"] = msgspec.to_builtins(status.claim)
+        written["claim"] = msgspec.to_builtins(status.claim)
     if status.succession is not None:
-        found["succession"] = msgspec.to_builtins(status.succession)
-    return {key: value for key, value in found.items() if value not in ([], None)}
+        written["succession"] = msgspec.to_builtins(status.succession)
+    return {key: value for key, value in written.items() if value not in ([], None)}

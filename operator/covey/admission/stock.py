@@ -130,13 +130,13 @@ class Stock:
 
     def take_touched(self) -> Collection[str]:
         """The nodes of which something has changed since this was last asked."""
-        found, self._touched = self._touched, set()
-        return found
+        touched, self._touched = self._touched, set()
+        return touched
 
     def take_freed(self) -> Collection[str]:
         """The nodes that may have more room than when this was last asked."""
-        found, self._freed = self._freed, set()
-        return found
+        freed, self._freed = self._freed, set()
+        return freed
 
     def _house(self) -> None:
         """Pods of one shape look on from where the last one found its place."""

@@ -102,7 +102,7 @@ class _Search:
             return Proof(first, reason=REASON_WAITING, message=NOT_THERE)
         if any(map(self._differs, {member.role for member in members})):
             return Proof(first, reason=REASON_WAITING, message=OTHERS_PLACED)
-        coming = (*self.coming, *(each for each in members if not waiting[each[:2]].placed))
+        coming = (*self.coming, *(waiter for waiter in members if not waiting[waiter[:2]].placed))
         candidates = self._candidates(members)
         must = [candidate for candidate in candidates if (candidate[0], candidate[1].replica) in spent]
         # 1. As things are, but for what has to go.
@@ -114,13 +114,13 @@ class _Search:
         # 2. With all of them gone, also those of which some must stay.
         relaxed = self._plan(coming, candidates) if candidates else answer
         if isinstance(relaxed, Refusal):
-            told = answer if answer.verdict is Verdict.INFEASIBLE else relaxed
-            return Proof(first, reason=_reason_of(relaxed), message=told.message)
+            refused = answer if answer.verdict is Verdict.INFEASIBLE else relaxed
+            return Proof(first, reason=_reason_of(relaxed), message=refused.message)
         # 3. Without as few as it takes.
-        found = self._find_fewest(coming, candidates, must)
-        if found is None:
+        fewest = self._find_fewest(coming, candidates, must)
+        if fewest is None:
             return Proof(first, reason=_reason_of(answer), message=f"{STAYS}: {answer.message}")
-        return self._accept(first, coming, *found)
+        return self._accept(first, coming, *fewest)
 
     def _find_fewest(
         self, coming: Sequence[Successor], candidates: Sequence[Old], must: Sequence[Old]
@@ -131,7 +131,7 @@ class _Search:
                 return chosen, answer
         asked = set[frozenset[tuple[str, int]]]()
         for left in self._choices([old for old in candidates if old not in must], must):
-            key = frozenset((role, each.replica) for role, each in left)
+            key = frozenset((role, replica.replica) for role, replica in left)
             if key not in asked and self._fits(coming, [*must, *left]):
                 return self._reduce(coming, [*must], left)
             asked.add(key)
@@ -140,7 +140,7 @@ class _Search:
     def _choices(self, candidates: Sequence[Old], must: Sequence[Old]) -> Iterator[list[Old]]:
         """Sets that may go together, as large as they may be: first in the order of preference, then node by node, then all."""
         yield [old for old in self._within_bounds([*must, *candidates]) if old not in must]
-        nodes = {pod.node: None for _, each in candidates for pod in each.pods}
+        nodes = {pod.node: None for _, replica in candidates for pod in replica.pods}
         for node in nodes:
             first = sorted(candidates, key=lambda old: all(pod.node != node for pod in old[1].pods))
             yield [old for old in self._within_bounds([*must, *first]) if old not in must]
@@ -170,19 +170,19 @@ class _Search:
         return isinstance(self._plan(coming, chosen), Plan)
 
     def _accept(self, first: Successor, coming: tuple[Successor, ...], chosen: Sequence[Old], plan: Plan) -> Proof:
-        self.gone |= set(_keys(each for _, each in chosen))
+        self.gone |= set(_keys(replica for _, replica in chosen))
         self.coming = coming
         self.nodes = frozenset(assignment.node for assignment in plan.assignments)
         return Proof(first, tuple(chosen), {assignment.pod: assignment.node for assignment in plan.assignments})
 
     def _differs(self, role: str) -> bool:
         """Tell whether more replicas are assigned nodes than the question knows of: one of them may be gone already."""
-        told = self.question.predecessors.get(role)
-        return told is not None and not told.placed.issuperset(
+        predecessors = self.question.predecessors.get(role)
+        return predecessors is not None and not predecessors.placed.issuperset(
             replica.replica
-            for found in self.gang.roles
-            if found.name == role
-            for replica in found.replicas
+            for own in self.gang.roles
+            if own.name == role
+            for replica in own.replicas
             if replica.placed and not is_draining(replica) and self.ending.own.isdisjoint(_keys([replica]))
         )
 
@@ -198,7 +198,7 @@ class _Search:
 
     def _within_bounds(self, candidates: Sequence[Old]) -> list[Old]:
         """Those of some candidates that may go together, the first ones of each role."""
-        allowed = within_bounds(self.question, ((role, each.replica) for role, each in candidates))
+        allowed = within_bounds(self.question, ((role, replica.replica) for role, replica in candidates))
         return [old for old in candidates if (old[0], old[1].replica) in allowed]
 
     def _plan(
@@ -211,7 +211,7 @@ class _Search:
         if self.plans >= PLANS:
             raise _LimitError
         self.plans += 1
-        gone = self.gone | self.ending.own | set(_keys(each for _, each in chosen))
+        gone = self.gone | self.ending.own | set(_keys(replica for _, replica in chosen))
         with overlay(self.inventory) as changes:
             changes.remove(gone.union(also))
             return plan_minimum(_asking(self.gang, {member[:2] for member in coming}, gone), self.inventory)
@@ -221,22 +221,22 @@ def order_predecessors(question: SuccessionQuestion, members: Iterable[Successor
     """The replicas (role and number) that may go for a set, of each role in turn, in the order in which they would."""
     lines = []
     for name in dict.fromkeys(member.role for member in members):
-        told = question.predecessors.get(name, Predecessors())
-        lines.append([(name, number) for number in (*told.idle, *told.serving)])
+        predecessors = question.predecessors.get(name, Predecessors())
+        lines.append([(name, number) for number in (*predecessors.idle, *predecessors.serving)])
     return [old for turn in zip_longest(*lines) for old in turn if old is not None]
 
 
 def within_bounds(question: SuccessionQuestion, olds: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """Those of some replicas (role and number) that may go together, the first ones of each role."""
-    found: list[tuple[str, int]] = []
+    ordered: list[tuple[str, int]] = []
     serving = Counter[str]()
     for role, number in olds:
-        told = question.predecessors[role]
-        serves = number not in told.idle
-        if not serves or serving[role] < told.most:
+        predecessors = question.predecessors[role]
+        serves = number not in predecessors.idle
+        if not serves or serving[role] < predecessors.most:
             serving[role] += serves
-            found.append((role, number))
-    return found
+            ordered.append((role, number))
+    return ordered
 
 
 def find_succession(
@@ -280,7 +280,8 @@ def split_surplus(gang: Gang, question: SuccessionQuestion, kept: Collection[str
         return replace(role, replicas=tuple(replicas))
 
     first, rest = (
-        replace(gang, roles=tuple(only(role, successors=each) for role in gang.roles)) for each in (True, False)
+        replace(gang, roles=tuple(only(role, successors=successors) for role in gang.roles))
+        for successors in (True, False)
     )
     return first, replace(rest, excluded_nodes={**dict.fromkeys(kept, RESERVED), **rest.excluded_nodes})
 

@@ -39,8 +39,10 @@ def presets_in_use(roots: Iterable[core.Group]) -> Counter[str]:
 
 def recorded_domains(pod: core.Pod) -> dict[str, str]:
     """Levels and domains of a pod's node as its pin says; for pods of former releases as labels say."""
-    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
-    return {key.removeprefix(TOPOLOGY_PREFIX): value for key, value in said.items() if key.startswith(TOPOLOGY_PREFIX)}
+    written = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
+    return {
+        key.removeprefix(TOPOLOGY_PREFIX): value for key, value in written.items() if key.startswith(TOPOLOGY_PREFIX)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,13 @@ class TopologyChoice:
         kept = kept or unit.root.status.topology
         if kept is not None and (topology := presets.find(kept, self.known)) is not None:
             return topology
-        told = [
+        recorded = [
             (domains, labels)
             for pod, node in (first, *placed)
             if (domains := recorded_domains(pod)) and (labels := labels_of(node)) is not None
         ]
-        agreeing = self._find_agreeing(told)
-        if told and not agreeing and _has_hard_levels(unit):
+        agreeing = self._find_agreeing(recorded)
+        if recorded and not agreeing and _has_hard_levels(unit):
             raise LookupError(_describe_loss(kept or named))
         try:
             current = self.choose()
@@ -118,15 +120,15 @@ class TopologyChoice:
             return agreeing[0]
         return current if current in agreeing or not agreeing else agreeing[0]
 
-    def _find_agreeing(self, told: Sequence[tuple[Mapping[str, str], Mapping[str, str]]]) -> list[Topology]:
+    def _find_agreeing(self, recorded: Sequence[tuple[Mapping[str, str], Mapping[str, str]]]) -> list[Topology]:
         """The topologies under which nodes with these labels lie in the domains that were told of them.
 
         Those that have no level more come alone, where there are any; the broadest preset first among equals.
         """
         shipped = (preset for preset in reversed(presets.PRESETS) if preset.name not in self.known)
         agreeing, exact = [], []
-        for topology in (*(self.known[name] for name in sorted(self.known)), *shipped) if told else ():
-            pairs = [(domains, domains_of(topology, path_of(topology, labels))) for domains, labels in told]
+        for topology in (*(self.known[name] for name in sorted(self.known)), *shipped) if recorded else ():
+            pairs = [(domains, domains_of(topology, path_of(topology, labels))) for domains, labels in recorded]
             if all(domains.items() <= now.items() for domains, now in pairs):
                 agreeing.append(topology)
                 if all(domains == now for domains, now in pairs):

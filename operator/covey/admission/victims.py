@@ -85,8 +85,8 @@ class Terms:
 
     def min_run(self, unit: Unit) -> float:
         """Seconds for which a replica of a unit must have served before it is taken."""
-        said = unit.root.spec.preemption
-        seconds = said.min_run_seconds if said is not None else None
+        preemption = unit.root.spec.preemption
+        seconds = preemption.min_run_seconds if preemption is not None else None
         return min(float(MIN_RUN_SECONDS if seconds is None else seconds), self.longest)
 
 
@@ -191,7 +191,7 @@ def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
     spared = False
     for role in unit.roles:
         staying = [replica for replica in role.replicas if not _leaves(replica, terms)]
-        placed = [each for each in staying if each.whole and all(map(podstate.is_placed, each.pods))]
+        placed = [replica for replica in staying if replica.whole and all(map(podstate.is_placed, replica.pods))]
         steps = [_replica_step(candidate, role, replica, inventory, terms) for replica in placed]
         over, ready = len(placed) - role.minimum, sum(step.ready for step in steps) - role.minimum
         served = [step for step in steps if step.served >= least]
@@ -209,7 +209,7 @@ def offer_of(candidate: Candidate, inventory: Inventory, terms: Terms) -> Offer:
         return Offer(tuple(found), caps)
     since = min((step.since for step in whole if step.since is not None), default=bound_at(pods))
     step = _step(candidate, pods, inventory, terms, since)
-    return Offer(tuple(found), caps, replace(step, ready=any(each.ready for each in whole)))
+    return Offer(tuple(found), caps, replace(step, ready=any(step.ready for step in whole)))
 
 
 def _leaves(replica: Replica, terms: Terms) -> bool:
@@ -248,30 +248,30 @@ def _step(
 
 
 def _is_ready(pod: core.Pod) -> bool:
-    found = core.condition(pod.status.conditions, "Ready")
-    return found is not None and found.status == "True" and podstate.occupies_node(pod)
+    condition = core.condition(pod.status.conditions, "Ready")
+    return condition is not None and condition.status == "True" and podstate.occupies_node(pod)
 
 
 def _ready_since(pods: Sequence[core.Pod]) -> float | None:
     """Time at which a replica whose pods are Ready became so first: by the operator's note, else by the conditions."""
     noted = [core.seconds(pod.metadata.annotation(ANNOTATION_SERVES_SINCE)) for pod in pods]
     stamps = (core.condition(pod.status.conditions, "Ready") for pod in pods)
-    ready = [core.seconds(each.last_transition_time) for each in stamps if each is not None]
+    ready = [core.seconds(condition.last_transition_time) for condition in stamps if condition is not None]
     return _latest(noted) or _latest(ready)
 
 
 def bound_at(pods: Sequence[core.Pod]) -> float | None:
     """Time at which the last of some pods was bound; None where none is, or nobody knows."""
-    found: list[float | None] = []
+    times: list[float | None] = []
     for pod in pods:
         scheduled = core.condition(pod.status.conditions, "PodScheduled")
         bound = scheduled.last_transition_time if scheduled is not None and scheduled.status == "True" else None
-        found.append(core.seconds(bound or pod.status.start_time) if podstate.occupies_node(pod) else None)
-    return _latest(found)
+        times.append(core.seconds(bound or pod.status.start_time) if podstate.occupies_node(pod) else None)
+    return _latest(times)
 
 
-def _latest(found: Iterable[float | None]) -> float | None:
-    return max((each for each in found if each is not None), default=None)
+def _latest(times: Iterable[float | None]) -> float | None:
+    return max((time for time in times if time is not None), default=None)
 
 
 def measure_taking(gang: Gang, inventory: Inventory) -> str:

@@ -117,8 +117,8 @@ class Volumes:
         """A pod's spec with its volumes' nodes as required node affinity; the spec itself where there are none."""
         if not spec.volumes or not self._nodes:
             return spec
-        found = (self._nodes.get(self._bound.get(claim, "")) for claim in claims_of(pod))
-        return confine_to_nodes(spec, (each for each in found if each is not None))
+        confining = (self._nodes.get(self._bound.get(claim, "")) for claim in claims_of(pod))
+        return confine_to_nodes(spec, (selector for selector in confining if selector is not None))
 
 
 def confine_to_nodes(spec: core.PodSpec, selectors: Iterable[core.NodeSelector]) -> core.PodSpec:
@@ -149,8 +149,8 @@ def _all_of(selectors: list[core.NodeSelector]) -> core.NodeSelector | None:
         for selector in selectors
     ]
     count = 1
-    for each in alternatives:
-        count *= len(each)
+    for alternative in alternatives:
+        count *= len(alternative)
     if count > MOST_TERMS:
         return None
     terms = tuple(

@@ -22,11 +22,11 @@ Asked = tuple[RoleRequest, ReplicaRequest]
 
 def surplus_groups(gang: Gang) -> list[list[Asked]]:
     """The surplus that lacks places, in the planner's order: replicas that come together as one."""
-    found: dict[object, list[Asked]] = {}
+    together: dict[object, list[Asked]] = {}
     for demand in surplus_demands(gang):
-        role, each = gang.roles[demand.role], demand.replica
-        found.setdefault(each.together or (role.name, each.replica), []).append((role, each))
-    return list(found.values())
+        role, replica = gang.roles[demand.role], demand.replica
+        together.setdefault(replica.together or (role.name, replica.replica), []).append((role, replica))
+    return list(together.values())
 
 
 def surplus_pods(gang: Gang) -> list[PodRequest]:
@@ -49,7 +49,7 @@ def without(gang: Gang, out: Collection[tuple[str, int]]) -> Gang:
 
 def missing_pods(members: Sequence[Asked]) -> list[PodRequest]:
     """The pods of some replicas that lack places."""
-    return [pod for _, each in members for pod in each.pods if pod.node is None]
+    return [pod for _, replica in members for pod in replica.pods if pod.node is None]
 
 
 def shapes_of(pods: Sequence[PodRequest]) -> list[Shape]:
@@ -62,26 +62,26 @@ def minimum_shapes(gang: Gang) -> list[Shape]:
     found = [(demand.role, demand.missing) for demand in minimum_demands(gang)]
     shapes = [pod.shape for role, missing in found if not gang.roles[role].free for pod in missing]
     for number, role in enumerate(gang.roles):
-        count = sum(each == number for each, _ in found)
+        count = sum(other == number for other, _ in found)
         if role.free and count:
             rest = [shapes_of(missing_pods([(role, replica)])) for replica in role.replicas if not replica.placed]
-            rest.sort(key=lambda each: sum(amount for shape in each for _, amount in shape.requests), reverse=True)
-            shapes += [shape for each in rest[:count] for shape in each]
+            rest.sort(key=lambda shapes: sum(amount for shape in shapes for _, amount in shape.requests), reverse=True)
+            shapes += [shape for shapes in rest[:count] for shape in shapes]
     return shapes
 
 
 def is_charged(policy: Policy, shapes: Sequence[Shape]) -> bool:
     """Tell whether pods of some shapes are charged for anything on any flavor."""
-    return any(True for each in shapes for flavor in policy.flavors for _ in policy.chargeable(flavor, each.requests))
+    return any(True for shape in shapes for flavor in policy.flavors for _ in policy.chargeable(flavor, shape.requests))
 
 
 def first_choice(policy: Policy, shapes: Sequence[Shape]) -> Amounts:
     """The charge of some pods, each on the first flavor that it may lie on."""
-    found = Counter[Pool]()
+    amounts = Counter[Pool]()
     for shape in shapes:
-        flavor = next((each for each in policy.flavors if may_lie(shape, each)), None)
-        found.update(dict(policy.chargeable(flavor, shape.requests)) if flavor is not None else {})
-    return found
+        flavor = next((own for own in policy.flavors if may_lie(shape, own)), None)
+        amounts.update(dict(policy.chargeable(flavor, shape.requests)) if flavor is not None else {})
+    return amounts
 
 
 def judge_gang(
@@ -100,15 +100,15 @@ def judge_gang(
     """
     own = ledger.of(root)
     if not surplus:
-        minimum = next((each for each in own if each.member is None), None)
+        minimum = next((charge for charge in own if charge.member is None), None)
         return judge_minimum(ledger, queue, minimum_shapes(gang), minimum, free=free, borrows=borrows)
-    spare = {each.member: dict(each.spare) for each in own}
+    spare = {charge.member: dict(charge.spare) for charge in own}
     groups = {
         number: (
             members[0][0].name,
             PodsTogether(
                 shapes_of(missing_pods(members)),
-                sum((Counter(spare.get((r.name, each.replica), {})) for r, each in members), Counter()),
+                sum((Counter(spare.get((r.name, replica.replica), {})) for r, replica in members), Counter()),
             ),
         )
         for number, members in enumerate(surplus_groups(gang))
@@ -126,9 +126,9 @@ def confine_gang(
     if not surplus:
         return gang
     out = {
-        (role.name, each.replica)
+        (role.name, replica.replica)
         for number, members in enumerate(surplus_groups(gang))
-        for role, each in (members if number not in entitled.taken else ())
+        for role, replica in (members if number not in entitled.taken else ())
     }
     return without(gang, out) if out else gang
 
