@@ -362,7 +362,11 @@ def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: O
     if not pod_budget.needs_budget(spec):
         return tree
     roles = pod_budget.gang_roles(spec)
-    pods = [pod for pod in observed.every_pod() if _is_of_gang(pod, roles)]
+    pods = [
+        pod
+        for pod in observed.every_pod()
+        if not podstate.is_dead(pod) and pod.metadata.label(names.LABEL_ROLE) in roles
+    ]
     is_shared = SHARED_BUDGET in observed.shared
     if is_shared and all(map(_is_protected, pods)):
         return tree
@@ -400,10 +404,6 @@ def find_unprotected(
 
 def _former(tree: Tree, observed: Observed) -> Owned | None:
     return observed.objects.get((POD_DISRUPTION_BUDGETS.type, pod_budget.former_name(tree.owner.name)))
-
-
-def _is_of_gang(pod: core.Pod, roles: Collection[str]) -> bool:
-    return not podstate.is_dead(pod) and pod.metadata.label(names.LABEL_ROLE) in roles
 
 
 def _is_protected(pod: core.Pod) -> bool:

@@ -293,7 +293,10 @@ def windows(roles: Mapping[str, RoleState]) -> Mapping[str, Window] | None:
     Args:
         roles: the roles that have replicas of another revision than their target.
     """
-    counted = _count_roles(roles)
+    # A role that shall have none keeps none, and is gone in the next step.
+    partitioned = any(state.budget.partition for state in roles.values() if state.wanted)
+    proven = all(serving(state.new) or not state.wanted for state in roles.values())
+    counted = {name: _count(state, partitioned=partitioned, proven=proven) for name, state in roles.items()}
     active = [role for role in counted.values() if role.state.wanted]
     if any(role.most == 0 for role in active):
         return None
@@ -314,13 +317,6 @@ def floor(state: RoleState) -> int:
     if least < wanted:
         kept = max(kept, least)
     return max(kept, 1) if least and wanted + (0 if state.makes_room else budget.surge) > 1 else kept
-
-
-def _count_roles(roles: Mapping[str, RoleState]) -> dict[str, _CountedRole]:
-    # A role that shall have none keeps none, and is gone in the next step.
-    partitioned = any(state.budget.partition for state in roles.values() if state.wanted)
-    proven = all(serving(state.new) or not state.wanted for state in roles.values())
-    return {name: _count(state, partitioned=partitioned, proven=proven) for name, state in roles.items()}
 
 
 def _count(state: RoleState, *, partitioned: bool, proven: bool) -> _CountedRole:

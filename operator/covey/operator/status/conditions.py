@@ -91,15 +91,6 @@ def find_ready(findings: Mapping[str, Finding], *, lives: bool) -> Finding:
     return "False", *(worse[1:] if worse is not None else (reason, message))
 
 
-def find_stalled(wrong: Iterable[tuple[str, str]]) -> Finding | None:
-    """Compute the condition ``Stalled``; None where it does not hold.
-
-    Args:
-        wrong: reasons and messages of all that is not as it should be, the gravest first.
-    """
-    return next((("True", reason, message) for reason, message in wrong if needs_person(reason)), None)
-
-
 #: The words of kubectl's column STATUS where all is well, where no unit is wanted, where a unit that served is below its minimum or something else is
 #: not as it should be, and where pods of a minimum come.
 STATUS_SERVING: Final = "Serving"
@@ -178,7 +169,9 @@ class Situation:
 def find_conditions(situation: Situation) -> list[dict[str, Any]]:
     """The conditions, without their times."""
     findings = dict(_conditions(situation))
-    stalled = find_stalled(_obstacles(situation))
+    # Of all that is not as it should be, the gravest first, what waits for a person.
+    grave = ((reason, message) for reason, message in _obstacles(situation) if needs_person(reason))
+    stalled: Finding | None = next((("True", reason, message) for reason, message in grave), None)
     if stalled is not None:
         findings[names.STALLED] = stalled
     findings = {names.READY: find_ready(findings, lives=situation.lives), **findings}
