@@ -12,7 +12,7 @@ from covey.api import constants as names
 from covey.api.core import rfc3339
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
-from covey.operator.model.eviction import HEARTBEAT, Answer, Eviction, ResponderStatus
+from covey.operator.model.eviction import HEARTBEAT, Eviction, EvictionAnswer, ResponderStatus
 from covey.operator.observe.evicted import Evicted
 from covey.operator.observe.watched import Watched
 from covey.operator.rolling.leaving import find_leaving
@@ -55,7 +55,7 @@ def serving(**decode: Any) -> World:
     return world
 
 
-def answers(world: World) -> dict[str, Answer]:
+def answers(world: World) -> dict[str, EvictionAnswer]:
     """What is answered, by name of the pod."""
     found, _ = find_answers(world.inference.spec, world.observe(), world.plan().rolling)
     by_uid = {pod.metadata.uid: name for name, pod in world.pods.items()}
@@ -113,7 +113,7 @@ def test_answer_when_the_replica_cannot_leave_completes_after_the_patience_of_th
     assert answer.message.startswith("replica 0 of decode in unit 0 cannot leave: there is no capacity for a successor")
     world.now += due
     refuse(world)
-    assert answers(world)[name] == Answer(answer.message, completes=True)
+    assert answers(world)[name] == EvictionAnswer(answer.message, completes=True)
     started = {"name": names.EVICTION_RESPONDER, "startTime": rfc3339(world.now), "completionTime": rfc3339(world.now)}
     ask(world, name, responders=[started])
     assert not answers(world), "nothing more is said"
@@ -137,7 +137,7 @@ def test_answer_for_a_pod_without_a_node_completes() -> None:
     world = World.settled(inference(role("decode")))
     [name] = world.names_of("decode")
     ask(world, name)
-    assert answers(world)[name] == Answer("the pod has no node, so there is nothing to move", completes=True)
+    assert answers(world)[name] == EvictionAnswer("the pod has no node, so there is nothing to move", completes=True)
 
 
 def test_answer_where_nothing_is_kept_up_completes() -> None:
@@ -150,14 +150,14 @@ def test_answer_where_nothing_is_kept_up_completes() -> None:
 @pytest.mark.parametrize(
     ("said", "answer", "left"),
     [
-        ({}, Answer("moves"), 0.0),
-        ({"heartbeat_time": rfc3339(1000.0), "message": "waits"}, Answer("moves"), 20.0),
-        ({"heartbeat_time": rfc3339(1000.0), "message": "moves"}, Answer("moves"), HEARTBEAT),
-        ({"heartbeat_time": rfc3339(1000.0), "message": "waits"}, Answer("done", completes=True), 0.0),
+        ({}, EvictionAnswer("moves"), 0.0),
+        ({"heartbeat_time": rfc3339(1000.0), "message": "waits"}, EvictionAnswer("moves"), 20.0),
+        ({"heartbeat_time": rfc3339(1000.0), "message": "moves"}, EvictionAnswer("moves"), HEARTBEAT),
+        ({"heartbeat_time": rfc3339(1000.0), "message": "waits"}, EvictionAnswer("done", completes=True), 0.0),
     ],
     ids=["nothing was said", "something else was", "the same was", "it is done"],
 )
-def test_heartbeat_is_due(said: dict[str, Any], answer: Answer, left: float) -> None:
+def test_heartbeat_is_due(said: dict[str, Any], answer: EvictionAnswer, left: float) -> None:
     assert answer.seconds_left(ResponderStatus(names.EVICTION_RESPONDER, **said), 1000.0) == left
 
 
@@ -173,8 +173,8 @@ def test_answer_when_an_eviction_is_asked_for_anew_is_not_the_former_one() -> No
     assert looks == [(found.metadata.namespace, name)]
     known = evicted.of(world.pods.values())
     assert list(known) == [uid]
-    evicted.answer(known, {uid: Answer("cannot leave", completes=True)})
-    assert evicted.find_answer(uid) == Answer("cannot leave", completes=True)
+    evicted.answer(known, {uid: EvictionAnswer("cannot leave", completes=True)})
+    assert evicted.find_answer(uid) == EvictionAnswer("cannot leave", completes=True)
     assert responses == [found.metadata.key] * 2
     # Nothing more is to be said once it has completed, or was withdrawn.
     evicted.answer(known, {})

@@ -16,7 +16,14 @@ from covey.kube.errors import ApiError, Conflict, Invalid, NotFound
 from covey.kube.resources import EVICTIONS, PODS
 from covey.observability import operator_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.operator.model.eviction import HEARTBEAT, MAX_MESSAGE, Answer, Eviction, PodReference, ResponderStatus
+from covey.operator.model.eviction import (
+    HEARTBEAT,
+    MAX_MESSAGE,
+    Eviction,
+    EvictionAnswer,
+    PodReference,
+    ResponderStatus,
+)
 
 _log = get_logger(__name__)
 
@@ -26,7 +33,7 @@ _GONE: Final = "the pod is gone"
 _STRANGER: Final = "the pod belongs to no resource that this operator looks after"
 
 
-class EvictionResponder:
+class Responder:
     """Answers the Evictions that name the operator.
 
     Args:
@@ -42,7 +49,7 @@ class EvictionResponder:
         self,
         client: Client,
         find: Callable[[Key], Eviction | None],
-        find_answer: Callable[[str], Answer | None],
+        find_answer: Callable[[str], EvictionAnswer | None],
         is_known: Callable[[Key, str], bool],
         respond_after: Callable[[Key, float], None],
         clock: Callable[[], float],
@@ -80,15 +87,15 @@ class EvictionResponder:
         if not answer.completes:
             self._respond_after(key, HEARTBEAT)
 
-    async def _judge_unknown(self, namespace: str, target: PodReference) -> Answer:
+    async def _judge_unknown(self, namespace: str, target: PodReference) -> EvictionAnswer:
         """Answer for a pod that belongs to no resource, as far as the operator knows."""
         try:
             found = await self._client.get(PODS, target.name, namespace, type=core.Pod)
         except NotFound:
-            return Answer(_GONE, completes=True)
-        return Answer(_STRANGER if found.metadata.uid == target.uid else _GONE, completes=True)
+            return EvictionAnswer(_GONE, completes=True)
+        return EvictionAnswer(_STRANGER if found.metadata.uid == target.uid else _GONE, completes=True)
 
-    async def _write(self, eviction: Eviction, answered: ResponderStatus, answer: Answer, now: float) -> None:
+    async def _write(self, eviction: Eviction, answered: ResponderStatus, answer: EvictionAnswer, now: float) -> None:
         # A heartbeat may not go back, nor be before the start.
         now = max(now, core.seconds(answered.start_time) or 0.0, core.seconds(answered.heartbeat_time) or 0.0)
         entry: dict[str, Any] = {

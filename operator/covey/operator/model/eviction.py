@@ -135,7 +135,7 @@ class Eviction(core.Read, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EvictionAnswer:
     """What the operator says of an Eviction.
 
     ``until``: when the pod should be gone, in seconds since the epoch; None where nobody knows. With ``completes`` it has

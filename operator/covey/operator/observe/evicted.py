@@ -13,7 +13,7 @@ from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
 from covey.kube.resources import EVICTIONS
 from covey.kube.watch import EventType
-from covey.operator.model.eviction import Answer, Eviction
+from covey.operator.model.eviction import Eviction, EvictionAnswer
 from covey.operator.observe.watched import Key, Watched
 
 #: The index of Evictions by the UID of their pod.
@@ -45,7 +45,7 @@ class Evicted:
         self._on_change = on_change
         self._respond = respond
         #: By UID of the pod.
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, EvictionAnswer] = {}
         for reflector in self.reflectors:
             reflector.add_index(_TARGET, lambda item: (item.target.uid,) if item.target else ())
         self._watched.subscribe(self._on_event)
@@ -71,7 +71,7 @@ class Evicted:
         found = chain.from_iterable(map(self._of, (pod.metadata.uid for pod in pods)))
         return {item.target.uid: item for item in sorted(found, key=lambda item: item.is_wanted) if item.target}
 
-    def answer(self, pods: Iterable[str], answers: Mapping[str, Answer]) -> None:
+    def answer(self, pods: Iterable[str], answers: Mapping[str, EvictionAnswer]) -> None:
         """Note what is answered to the Evictions of these pods (UIDs); nothing to those that have no answer."""
         for uid in pods:
             before, answer = self._answers.pop(uid, None), answers.get(uid)
@@ -80,7 +80,7 @@ class Evicted:
             if answer is not None and answer != before:
                 self._respond_for(uid)
 
-    def find_answer(self, uid: str) -> Answer | None:
+    def find_answer(self, uid: str) -> EvictionAnswer | None:
         """Find what is to be said of the Eviction of a pod; None where nobody has looked at its resource yet."""
         return self._answers.get(uid)
 

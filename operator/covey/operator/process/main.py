@@ -30,7 +30,7 @@ from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.operator.execute.evictions import Evictor
 from covey.operator.execute.put import BudgetEnder
-from covey.operator.execute.responder import EvictionResponder
+from covey.operator.execute.responder import Responder
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.scope import WatchScope
 from covey.operator.observe.watched import Key, Requeue
@@ -195,7 +195,7 @@ class OperatorProcess:
             self._spawn(run_workers(roots, evictor, 1))
             if self._caches.evicted is not None:
                 evicted, is_known = self._caches.evicted, self._caches.knows_pod
-                responder = EvictionResponder(
+                responder = Responder(
                     *(client, evicted.get, evicted.find_answer, is_known, evictions.add_after, self._clock.wall)
                 )
                 self._spawn(run_workers(evictions, responder, 1))

@@ -23,7 +23,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot
 from covey.model import podstate
 from covey.operator.model.actions import soonest
-from covey.operator.model.eviction import Answer
+from covey.operator.model.eviction import EvictionAnswer
 from covey.operator.model.observed import Observed
 from covey.operator.rolling.evacuate import describe_move, find_stuck, is_arriving
 from covey.operator.rolling.layout import Rolling
@@ -36,7 +36,7 @@ _FORMER = "the pod does not fill its place any more, so there is nothing to move
 
 def find_answers(
     spec: DisaggregatedInferenceSpec, observed: Observed, rolling: Rolling | None
-) -> tuple[dict[str, Answer], float | None]:
+) -> tuple[dict[str, EvictionAnswer], float | None]:
     """Answer the Evictions of a resource's pods.
 
     Args:
@@ -52,7 +52,7 @@ def find_answers(
     leaving = find_leaving(spec, observed)
     stuck = find_stuck(spec, leaving, rolling) if rolling is not None else {}
     fills = {pod.metadata.uid: slot for slot, pod in observed.current.items()}
-    answers: dict[str, Answer] = {}
+    answers: dict[str, EvictionAnswer] = {}
     ends: list[float | None] = []
     for pod in observed.every_pod():
         uid = pod.metadata.uid
@@ -61,17 +61,19 @@ def find_answers(
             continue
         slot = fills.get(uid)
         if rolling is None:
-            answers[uid] = Answer(NOT_KEPT_UP, completes=True)
+            answers[uid] = EvictionAnswer(NOT_KEPT_UP, completes=True)
         elif podstate.is_terminating(pod):
             until = core.seconds(pod.metadata.deletion_timestamp)
-            answers[uid] = Answer("the pod is being deleted", until=until)
+            answers[uid] = EvictionAnswer("the pod is being deleted", until=until)
         elif podstate.is_draining(pod):
             until = podstate.drain_deadline(pod)
-            answers[uid] = Answer("its replica gets no more requests, and goes when it has none left", until=until)
+            answers[uid] = EvictionAnswer(
+                "its replica gets no more requests, and goes when it has none left", until=until
+            )
         elif not podstate.is_bound(pod):
-            answers[uid] = Answer(_NOWHERE, completes=True)
+            answers[uid] = EvictionAnswer(_NOWHERE, completes=True)
         elif slot is None:
-            answers[uid] = Answer(_FORMER, completes=True)
+            answers[uid] = EvictionAnswer(_FORMER, completes=True)
         else:
             answered = eviction.answered
             since = core.seconds(answered.start_time if answered is not None else None)
@@ -82,13 +84,15 @@ def find_answers(
     return answers, soonest(ends)
 
 
-def _answer(slot: Slot, stuck: Mapping[tuple[int, str], tuple[str, str]], rolling: Rolling, left: float) -> Answer:
+def _answer(
+    slot: Slot, stuck: Mapping[tuple[int, str], tuple[str, str]], rolling: Rolling, left: float
+) -> EvictionAnswer:
     """Answer for a pod that serves; ``left``: seconds for which it is waited for what is short."""
     move = rolling.move
     if move is not None and move.unit == slot.unit and is_arriving(move, rolling):
-        return Answer(describe_move(move, rolling))
+        return EvictionAnswer(describe_move(move, rolling))
     replica = f"replica {slot.replica} of {slot.role} in unit {slot.unit}"
     if slot[:2] in stuck:
         _, why = stuck[slot.unit, slot.role]
-        return Answer(f"{replica} cannot leave: {why}", completes=left <= 0)
-    return Answer(f"{replica} is moved as a whole: a successor first, where there is capacity for one")
+        return EvictionAnswer(f"{replica} cannot leave: {why}", completes=left <= 0)
+    return EvictionAnswer(f"{replica} is moved as a whole: a successor first, where there is capacity for one")
