@@ -33,6 +33,7 @@ from covey.operator.model.actions import (
     sum_outcomes,
 )
 from covey.operator.model.observed import Observed, number
+from covey.operator.model.refusals import OVER_BUDGET
 from covey.operator.objects import (
     HISTORY,
     find_ending,
@@ -184,7 +185,7 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] |
         fitting = find_fitting(create, charging(tree.pods, observed), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # A surge that the budget has no room for is one that quotas have none for.
-    fitting = replace(fitting, unfit=fitting.unfit | {slot[:3] for slot in over})
+    fitting = replace(fitting, unfit={**dict.fromkeys((slot[:3] for slot in over), OVER_BUDGET), **fitting.unfit})
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
     total = sum_outcomes(

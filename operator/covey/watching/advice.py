@@ -32,7 +32,8 @@ def advise(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> tuple
         pods: of its namespace; others than its own are left out.
     """
     advice: dict[reasons.Explanation, Advice] = {}
-    for reason in [*_status_reasons(inference), *_release_reasons(inference, pods)]:
+    own = [pod for pod in pods if (owner := pod.metadata.controller) and owner.uid == inference.metadata.uid]
+    for reason in [*_container_reasons(own), *_status_reasons(inference), *_release_reasons(own)]:
         explained = reasons.explain(reason)
         if explained is not None:
             advice.setdefault(explained, Advice(reason, explained.meaning, explained.remedy))
@@ -76,9 +77,16 @@ def is_wrong(condition: Condition) -> bool:
     return condition.status != "False"
 
 
-def _release_reasons(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Iterator[str]:
+def _container_reasons(pods: Iterable[core.Pod]) -> Iterator[str]:
+    """Yield what keeps containers of bound pods from running: more nodes would not help them."""
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+        trouble = core.container_trouble(pod) if podstate.is_bound(pod) and not podstate.is_ready(pod) else None
+        if trouble is not None:
+            yield trouble.reason
+
+
+def _release_reasons(pods: Iterable[core.Pod]) -> Iterator[str]:
     """Yield the reasons why pods that are still there have given up their places."""
     for pod in pods:
-        owner = pod.metadata.controller
-        if owner is not None and owner.uid == inference.metadata.uid and podstate.is_released(pod):
+        if podstate.is_released(pod):
             yield pod.metadata.annotation(names.ANNOTATION_RELEASE) or ""

@@ -16,6 +16,7 @@ from covey.admission.tree import Key, Replica, Unit, UnitRole, key_of
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.api.status import UnitStatus
 from covey.compile.groups import role_template
 from covey.model import podstate
 from covey.scheduler.index import Index
@@ -81,7 +82,10 @@ def grow(
         if _is_owned_by(pod.metadata, uid):
             index.set_pod(pod)
     standing = [unit for root in index.roots() if (unit := index.unit(root)) is not None]
-    units = [_unit(unit, index, place_of) for unit in sorted(standing, key=lambda unit: unit.index)]
+    reports = {unit.unit: unit for unit in (inference.status.unit_statuses if inference.status else ())}
+    units = [
+        _unit(unit, reports.get(unit.index), index, place_of) for unit in sorted(standing, key=lambda unit: unit.index)
+    ]
     wanted = 0 if inference.spec.suspend else inference.spec.replicas
     there = {unit.index for unit in standing}
     missing = [number for number in range(wanted) if number not in there][: max(0, wanted - len(standing))]
@@ -103,20 +107,27 @@ def _is_owned_by(meta: core.Meta, uid: str) -> bool:
     return owner is not None and owner.uid == uid
 
 
+#: Conditions that count units, and those that repeat what a unit says.
+_COUNTS = frozenset({names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET})
+_SUMS = frozenset({names.ADMITTED, names.READY, names.PROGRESSING})
+
+
 def _own_reason(inference: DisaggregatedInference, units: Sequence[StatusTree]) -> str:
-    """Describe what the operator says of the whole; why it is not admitted only where no unit says it itself."""
-    silent = {names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET}
-    if any(unit.children and unit.reason for unit in units):
-        silent |= {names.ADMITTED, names.READY, names.PROGRESSING}
+    """Describe what the operator says of the whole; what a unit, or another condition, says too is left out."""
     conditions = inference.status.conditions if inference.status else ()
-    wrong = [condition for condition in conditions if is_wrong(condition) and condition.type not in silent]
-    texts = (
-        f"{condition.reason}: {condition.message}" if condition.message else condition.reason for condition in wrong
-    )
+    wrong = [condition for condition in conditions if is_wrong(condition) and condition.type not in _COUNTS]
+    of_units = [unit.reason.partition(": ")[2] or unit.reason for unit in units if unit.children and unit.reason]
+    texts = []
+    for condition in wrong:
+        message = condition.message
+        if condition.type in _SUMS and any(reason in message for reason in of_units):
+            continue
+        if not message or not any(message in other.message and message != other.message for other in wrong):
+            texts.append(f"{condition.reason}: {message}" if message else condition.reason)
     return "; ".join(dict.fromkeys(filter(None, (describe_unseen(inference), *texts))))
 
 
-def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) -> StatusTree:
+def _unit(unit: Unit, report: UnitStatus | None, index: Index, place_of: Callable[[Sequence[str]], str]) -> StatusTree:
     roles = tuple(_role(role, index, place_of) for role in unit.roles)
     admitted = core.condition(unit.root.status.conditions, names.ADMITTED)
     reason = unit.problem or ""
@@ -124,7 +135,7 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     if state is TreeState.READY and _worst(roles) is not TreeState.READY:
         state = TreeState.SERVING
     if admitted is None:
-        reason = reason or "the scheduler process has not looked at it yet"
+        reason = reason or _undecided(report)
         state = TreeState.WAITING if state is not TreeState.FAILED else state
     elif admitted.status != "True":
         text = f"{admitted.reason}: {admitted.message}" if admitted.message else admitted.reason
@@ -139,6 +150,13 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     nodes = [pod.spec.node_name for pod in unit.pods() if pod.spec.node_name]
     ready = sum(role.state in _SERVING for role in roles)
     return StatusTree("unit", str(unit.index), state, reason, place_of(nodes), ready, len(roles), children=roles)
+
+
+def _undecided(report: UnitStatus | None) -> str:
+    """Say who should decide on a unit, or why there is nothing to decide on: the operator knows."""
+    if report is None or not report.message:
+        return "nobody has decided on it yet"
+    return report.message if report.reason == names.REASON_WAITING else f"{report.reason}: {report.message}"
 
 
 def describe_reservation(root: core.Group) -> str | None:

@@ -62,7 +62,7 @@ def test_in_a_paused_rollout_it_is_room_that_is_missing() -> None:
     reason, message = blocked(world)
     assert reason == "NoNodes"
     assert message == (
-        "1 replica of decode cannot leave node decode-0: cordoned: there is no capacity for a successor, and decode has 3 of "
+        "1 replica of decode cannot leave node decode-0: cordoned: there is no capacity for a successor (no node is left), and decode has 3 of "
         "at least 3 replicas: uncordon the node, or add or free nodes, lower minReplicas, or set "
         "spec.disruption.allowBelowMinimum"
     )
@@ -80,7 +80,7 @@ def test_without_a_surge_nobody_knows_of_room_whatever_is_said_of_another_role()
     assert blocked(world)[0] == "NoNodes"
 
 
-NO_BUDGET = "there is no capacity for a successor, and maxUnavailable allows no more to be missing: uncordon"
+NO_BUDGET = "there is no capacity for a successor (no node is left), and maxUnavailable allows no more to be missing: uncordon"
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,8 @@ class Fitting:
 
     create: tuple[CreatePod, ...] = ()
     outcome: Outcome = field(default_factory=Outcome)
-    #: Replicas that do not fit.
-    unfit: frozenset[ReplicaKey] = frozenset()
+    #: Replicas that do not fit, and what keeps those of their unit from fitting, in a sentence.
+    unfit: Mapping[ReplicaKey, str] = field(default_factory=dict)
     #: What keeps a unit from its minimum.
     problem: Problem | None = None
     #: Pods of minimums that run: they come before those of other resources.
@@ -195,10 +195,22 @@ def find_fitting(
             kept.append(demand)
     if not missed:
         return Fitting(tuple(taken))
+    by_unit: dict[int, list[tuple[_Batch, tuple[QuotaShortage, ...]]]] = {}
+    for batch, short in missed:
+        by_unit.setdefault(batch.items[0].slot.unit, []).append((batch, short))
     return Fitting(
         tuple(taken),
-        Outcome(_give_back(missed, observed), (_remark(missed),)),
-        frozenset(creation.slot[:3] for batch, _ in missed for creation in batch.items),
+        Outcome(
+            _give_back(missed, observed),
+            (Remark(names.QUOTA_LIMITED, names.REASON_QUOTA_EXCEEDED, _describe(missed)),),
+        ),
+        {
+            creation.slot[:3]: why
+            for batches in by_unit.values()
+            for why in [_describe(batches)]
+            for batch, _ in batches
+            for creation in batch.items
+        },
         _problem(batch for batch in missed if batch[0].items[0].slot.unit != arriving),
         merge_demands(kept) if kept else None,
     )
@@ -225,10 +237,10 @@ def _give_back(missed: Iterable[tuple[_Batch, object]], observed: Observed) -> A
     )
 
 
-def _remark(missed: Sequence[tuple[_Batch, tuple[QuotaShortage, ...]]]) -> Remark:
+def _describe(missed: Sequence[tuple[_Batch, tuple[QuotaShortage, ...]]]) -> str:
     batch, short = missed[0]
     more = f" (and {len(missed) - 1} more)" if len(missed) > 1 else ""
-    return Remark(names.QUOTA_LIMITED, names.REASON_QUOTA_EXCEEDED, f"{_what(batch)}{more}: {_list_shortages(short)}")
+    return f"{_what(batch)}{more}: {_list_shortages(short)}"
 
 
 def _problem(missed: Iterable[tuple[_Batch, tuple[QuotaShortage, ...]]]) -> Problem | None:

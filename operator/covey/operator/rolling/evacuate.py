@@ -211,14 +211,15 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
         )
     level = spec.topology.required
     where = f" in the {level} of its unit" if level else ""
+    refusal = f" ({unit.roles[name].refusal})" if unit.roles[name].refusal else ""
     helps = "uncordon the node, or add or free nodes"
     if role.budget.unavailable is not None and (role.yields or ready > role.minimum):
         return (
             REASON_NO_NODES,
-            f"there is no capacity for a successor{where}, and maxUnavailable allows no more to be missing: {helps}",
+            f"there is no capacity for a successor{where}{refusal}, and maxUnavailable allows no more to be missing: {helps}",
         )
     return REASON_NO_NODES, (
-        f"there is no capacity for a successor{where}, and {least}: {helps}{where}, lower minReplicas, or set "
+        f"there is no capacity for a successor{where}{refusal}, and {least}: {helps}{where}, lower minReplicas, or set "
         "spec.disruption.allowBelowMinimum"
     )
 

@@ -47,7 +47,7 @@ from covey.compile.revision import RoleRevision
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.model.actions import Actions, Annotate, Outcome
 from covey.operator.model.observed import Observed
-from covey.operator.model.refusals import describe_refusal
+from covey.operator.model.refusals import OVER_BUDGET, describe_refusal
 from covey.rollout import RoleState, Stage, UnitState, UnitStep, next_step
 from covey.rollout.model import serving
 from covey.rollout.step import is_fresh, order_of_loss
@@ -393,7 +393,7 @@ class _Unit:
         short = shortage(coming, spent.gone)
         if not short and self.by.observed.quotas:
             return None, spent, "other replicas come before them in the quota"
-        why = short or "spec.scaling.budget leaves nothing for them"
+        why = short or OVER_BUDGET
         told = {name: self._predecessors(name) or Predecessors() for name, _ in members}
         lines = [[(name, n) for n in (*each.idle, *each.serving[: each.most])] for name, each in told.items()]
         order = [old for turn in zip_longest(*lines) for old in turn if old is not None]

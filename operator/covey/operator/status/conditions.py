@@ -325,7 +325,7 @@ def _progressing(situation: Situation) -> Finding:
         reason = REASON_SURPLUS if first.phase is Phase.PARTIAL else REASON_STARTING
         return "True", reason, _of_unit(situation, first)
     if going:
-        return "True", names.REASON_WAITING, "waits to be admitted; the condition Admitted says why not yet"
+        return "True", names.REASON_WAITING, _admitted_finding(situation)[2]
     if situation.plan.actions:
         return "True", REASON_STARTING, "objects are being created or replaced"
     return "True", REASON_COMPLETE, _describe_partition(situation.plan) or "everything that is wanted runs"

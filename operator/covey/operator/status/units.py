@@ -85,6 +85,9 @@ def describe_units(
             plan.starting.of(number),
             partial(_why_surplus_waits, number, report, observed, plan),
         )
+        if phase is Phase.PENDING and reason == names.REASON_WAITING and (quotas := _list_quota_refusals(number, plan)):
+            # Nobody can decide on pods that are not created.
+            reason, message = names.REASON_QUOTA_EXCEEDED, describe_refusal((), "", quotas)
         trouble = find_trouble(pod for slot, pod in observed.current.items() if slot.unit == number)
         if reason in {REASON_NOT_READY, REASON_SURPLUS} and trouble is not None:
             message = f"{trouble.message}; {message}"
@@ -157,12 +160,13 @@ def find_trouble(pods: Iterable[core.Pod]) -> core.Trouble | None:
 
 
 def _why_surplus_waits(unit: int, report: UnitReport | None, observed: Observed, plan: Plan) -> str:
-    """Say why replicas beyond the minimum have no nodes, in the words of quotas, kube-scheduler or the planner."""
-    if any(place[0] == unit for place in plan.fitting.unfit):
-        return "; ".join(
-            remark.message for remark in plan.fitting.outcome.remarks if remark.type == names.QUOTA_LIMITED
-        )
-    return describe_refusal(observed.in_unit(unit).values(), report.surplus if report is not None else "")
+    """Say why replicas beyond the minimum have no nodes."""
+    planner = report.surplus if report is not None else ""
+    return describe_refusal(observed.in_unit(unit).values(), planner, _list_quota_refusals(unit, plan))
+
+
+def _list_quota_refusals(unit: int, plan: Plan) -> list[str]:
+    return [why for (number, _, _), why in plan.fitting.unfit.items() if number == unit]
 
 
 def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
