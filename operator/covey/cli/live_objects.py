@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from covey.api.constants import EVICTION_RESPONDER, LEASE_SCHEDULER, OPERATOR
+from covey.api.constants import EVICTION_RESPONDER
 from covey.api.inference import DisaggregatedInference
 from covey.cli.client import connect
 from covey.cli.errors import CommandError
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
-from covey.kube.resources import DISAGGREGATED_INFERENCES, EVICTIONS, LEASES
+from covey.kube.resources import DISAGGREGATED_INFERENCES, EVICTIONS
 from covey.manifests.sources import InputError
 from covey.model import podstate
 from covey.planning.cluster import list_if_served, read_cluster
 from covey.planning.facts import ClusterFacts
 from covey.watching.advice import Advice, advise
-from covey.watching.presence import Lease, find_absences
+from covey.watching.presence import Lease, find_absences, read_leases
 from covey.watching.status_tree import StatusTree, grow
 from covey.watching.usage import find_topology_name, whereabouts
 
@@ -122,18 +122,6 @@ async def _has_evictions(client: Client, namespace: str) -> bool:
     except (NotFound, Forbidden):
         return False
     return True
-
-
-async def read_leases(client: Client) -> tuple[Lease, ...] | None:
-    """Covey's leases in all namespaces; None where they may not be read."""
-    try:
-        lists = [
-            (await client.list(LEASES, fields=f"metadata.name={name}", type=Lease))[0]
-            for name in (OPERATOR, LEASE_SCHEDULER)
-        ]
-    except Forbidden:
-        return None
-    return tuple(lease for leases in lists for lease in leases)
 
 
 async def _one(client: Client, name: str, namespace: str) -> dict[str, object]:

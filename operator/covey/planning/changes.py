@@ -31,6 +31,7 @@ from covey.placement.overlay import overlay
 from covey.placement.planner import plan_minimum
 from covey.placement.question.demands import place
 from covey.planning.report import ChangeReport, LeavingReport, PodReport, SuccessorReport
+from covey.planning.resource_quotas import refuse_successors
 from covey.rollout import Stage, UnitState, next_step
 from covey.rollout.model import RoleState, RolloutBudget, RolloutReplica, floor
 from covey.rollout.step import differ_in_images_only
@@ -114,6 +115,7 @@ def plan_changes(
     build: Callable[[Unit], Gang],
     inventory: Inventory,
     refuse: Callable[[Gang, Sequence[Shape]], Refusal | None],
+    quotas: Sequence[core.ResourceQuota] = (),
 ) -> Iterator[ChangeAnswer]:
     """Plan the first step of the rollout in each unit that runs with another revision.
 
@@ -122,10 +124,11 @@ def plan_changes(
         gangs: its units, with the places that they have.
         build: makes the planner's request of a unit.
         inventory: what is free beside them; as it was afterwards.
-        refuse: says why quota does not allow these further pods to a gang, None where it does.
+        refuse: says why the quota of Queues does not allow these further pods to a gang, None where it does.
+        quotas: the ResourceQuotas of its namespace.
     """
     for gang in gangs:
-        successors = UnitSuccessors(change, gang, build, inventory, refuse)
+        successors = UnitSuccessors(change, gang, build, inventory, refuse, quotas)
         if answer := successors.plan():
             yield answer
 
@@ -140,12 +143,14 @@ class UnitSuccessors:
         build: Callable[[Unit], Gang],
         inventory: Inventory,
         refuse: Callable[[Gang, Sequence[Shape]], Refusal | None],
+        quotas: Sequence[core.ResourceQuota],
     ) -> None:
         self._change = change
         self._gang = gang
         self._build = build
         self._inventory = inventory
         self._refuse = refuse
+        self._quotas = quotas
         self._placed = {
             (role.name, replica.replica): replica for role in gang.roles for replica in role.replicas if replica.placed
         }
@@ -233,7 +238,7 @@ class UnitSuccessors:
             if name in roles:
                 target = change.target.roles[name]
                 roles[name][number] = change.outdated.get((unit, name, number), target)
-        made, _ = expand(change, Layout({unit: roles}))
+        made, pods = expand(change, Layout({unit: roles}))
         nodes = {pod.key: pod.node for m, replica in self._placed.items() if m not in goes for pod in replica.pods}
         gang = place(self._build(made[0]), {key: node for key, node in nodes.items() if node is not None})
         gang = replace(
@@ -248,6 +253,11 @@ class UnitSuccessors:
         ]
         freed = [self._placed[m] for m in goes]
         if not _covers(freed, wanted) and (refusal := self._refuse(self._gang, [*_shapes(wanted)])):
+            return refusal
+        existing = {pod.metadata.uid: pod for pod in change.existing.values()}
+        coming = [pods[pod.key] for replica in wanted for pod in replica.pods if pod.key not in existing]
+        going = [existing[pod.key] for replica in freed for pod in replica.pods if pod.key in existing]
+        if self._quotas and (refusal := refuse_successors(self._quotas, coming, going)):
             return refusal
         with overlay(self._inventory) as changes:
             changes.remove(pod.key for replica in freed for pod in replica.pods)

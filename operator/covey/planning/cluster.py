@@ -31,6 +31,7 @@ from covey.kube.resources import (
     QUEUES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
     RESOURCE_SLICES,
     RUNTIME_CLASSES,
     VOLUME_CLAIMS,
@@ -183,6 +184,19 @@ async def with_queues(facts: ClusterFacts, client: Client) -> ClusterFacts:
     except Forbidden as error:
         return replace(facts, warnings=(*facts.warnings, f"quota is not counted: {error.message}"))
     return replace(facts, queues=tuple(queues), namespaces=tuple(namespaces))
+
+
+async def with_resource_quotas(facts: ClusterFacts, client: Client, namespaces: Iterable[str]) -> ClusterFacts:
+    """The facts, and the ResourceQuotas of some namespaces; nothing but a warning for who may not read them."""
+    try:
+        found = [
+            quota
+            for namespace in namespaces
+            for quota in (await client.list(RESOURCE_QUOTAS, namespace, type=core.ResourceQuota))[0]
+        ]
+    except Forbidden as error:
+        return replace(facts, warnings=(*facts.warnings, f"ResourceQuotas are not counted: {error.message}"))
+    return replace(facts, resource_quotas=tuple(found))
 
 
 async def with_revisions(facts: ClusterFacts, client: Client) -> ClusterFacts:

@@ -51,6 +51,7 @@ _ASIDE: Final[Mapping[tuple[str, str], type[core.Read]]] = {
     ("v1", "PersistentVolume"): PersistentVolume,
     ("v1", "PersistentVolumeClaim"): VolumeClaim,
     ("v1", "LimitRange"): core.LimitRange,
+    ("v1", "ResourceQuota"): core.ResourceQuota,
     ("node.k8s.io/v1", "RuntimeClass"): core.RuntimeClass,
     ("v1", "Namespace"): core.Namespace,
     ("resource.k8s.io/v1", "ResourceSlice"): core.ResourceSlice,
@@ -97,6 +98,7 @@ class ClusterFacts:
     devices: DeviceFacts | None = None
     limit_ranges: tuple[core.LimitRange, ...] = ()
     runtime_classes: tuple[core.RuntimeClass, ...] = ()
+    resource_quotas: tuple[core.ResourceQuota, ...] = ()
     #: A pod of each template of which the API server was asked, as it would be stored; else why it gave no answer.
     samples: Mapping[TemplateKey, core.Pod | str] = field(default_factory=dict)
 
@@ -172,6 +174,7 @@ def read_facts(
         revisions=tuple(thing for thing in aside if isinstance(thing, ControllerRevision)),
         limit_ranges=tuple(thing for thing in aside if isinstance(thing, core.LimitRange)),
         runtime_classes=tuple(thing for thing in aside if isinstance(thing, core.RuntimeClass)),
+        resource_quotas=tuple(thing for thing in aside if isinstance(thing, core.ResourceQuota)),
     )
     return with_devices(facts, (thing for thing in aside if isinstance(thing, core.DeviceObject)))
 

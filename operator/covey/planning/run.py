@@ -20,20 +20,23 @@ from covey.admission.losses import counted_shape, hold_all
 from covey.admission.order import priority_of
 from covey.admission.reservation import Kept, claims_room
 from covey.admission.round import Outcome, Quota, plan_round
+from covey.admission.succession import explain_surplus
 from covey.admission.tree import Unit, key_of
 from covey.admission.victims import Candidate
 from covey.admission.volumes import Claim, Volumes, claims_of
 from covey.api import core
+from covey.kube.resources import DISAGGREGATED_INFERENCES
 from covey.manifests.sources import InputError
 from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled_constraints
-from covey.placement.model import Gang, Path, Plan, Reason, Refusal, Shape, Topology, Verdict
+from covey.placement.model import Gang, Path, Plan, Refusal, Shape, Topology, Verdict
 from covey.planning.answer import GangDecision, Teller, reason_reports, topology_report
 from covey.planning.changes import ChangeAnswer, plan_changes
 from covey.planning.facts import ClusterFacts, DeviceFacts, with_devices
 from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.report import PlanReport, WorkloadReport
+from covey.planning.resource_quotas import QuotaVerdicts, judge_quotas, refuse
 from covey.planning.tenants import Tenants, uncounted_remarks
 from covey.planning.trees import PlannedWorkload
 
@@ -55,12 +58,19 @@ class Pass:
         reserved: nodes kept for gangs that wait, see `plan_round`.
         clock: seconds.
         quota: of the contenders; None where nobody has any.
+        created: what ResourceQuotas keep from being created.
     """
 
     def __init__(
-        self, inventory: Inventory, reserved: Sequence[Kept], clock: Callable[[], float], quota: Quota | None = None
+        self,
+        inventory: Inventory,
+        reserved: Sequence[Kept],
+        clock: Callable[[], float],
+        quota: Quota | None = None,
+        created: QuotaVerdicts | None = None,
     ) -> None:
         self._inventory = inventory
+        self._created = created or QuotaVerdicts()
         self._quota = quota
         self._reserved = reserved
         self._clock = clock
@@ -72,11 +82,11 @@ class Pass:
 
         def look(number: int, placed: Sequence[Gang]) -> Gang | Refusal:
             unit = contenders[number].unit
-            return (
-                _absent(unit, placed[number])
-                if unit.absent
-                else self._with_neighbour_domains(contenders, placed, number)
-            )
+            if (refusal := self._created.refusal(unit)) is not None:
+                return refusal
+            if unit.absent:
+                return refuse(gangs.missing(unit, placed[number]) or "groups do not exist yet")
+            return self._with_neighbour_domains(contenders, placed, number)
 
         def plan_timed(number: int, ask: Callable[[], Plan | Refusal]) -> Plan | Refusal:
             started = self._clock()
@@ -85,9 +95,13 @@ class Pass:
             self.seconds[workload] = self.seconds.get(workload, 0.0) + self._clock() - started
             return answer
 
-        gangs = [contender.gang for contender in contenders]
         outcomes = plan_round(
-            gangs, self._inventory, reserved=self._reserved, look=look, around=plan_timed, quota=self._quota
+            [contender.gang for contender in contenders],
+            self._inventory,
+            reserved=self._reserved,
+            look=look,
+            around=plan_timed,
+            quota=self._quota,
         )
         return [_decision(outcome) for outcome in sorted(outcomes, key=lambda outcome: outcome.number)]
 
@@ -109,12 +123,6 @@ class Pass:
         )
 
 
-def _absent(unit: Unit, gang: Gang) -> Refusal:
-    message = gangs.missing(unit, gang) or "groups do not exist yet"
-    reason = Reason("", "unit", None, (), 0, 0, None, None, None, (), message)
-    return Refusal(Verdict.INFEASIBLE, (reason,))
-
-
 def _decision(outcome: Outcome) -> GangDecision:
     """Return the decision about a gang, which has all its places by now."""
     gang, answer = outcome.gang, outcome.plan
@@ -123,6 +131,18 @@ def _decision(outcome: Outcome) -> GangDecision:
     minimum = frozenset((replica.role, replica.replica) for replica in answer.replicas if replica.minimum)
     short = outcome.short.reasons[0].message if outcome.short is not None else ""
     return GangDecision(gang, Verdict.ADMITTED, minimum, answer.preferred, short=short)
+
+
+def _why_surplus_waits(decision: GangDecision, short: str, inventory: Inventory) -> str:
+    """Say why a unit that is admitted has surplus without nodes; ``short``: what it lacks of a quota."""
+    if short:
+        return f"surplus has no quota: {short}"
+    refusal = explain_surplus(decision.gang, inventory) if decision.verdict is Verdict.ADMITTED else None
+    return (
+        f"surplus has no nodes: {'; '.join(reason.message for reason in refusal.reasons)}"
+        if refusal is not None
+        else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,22 +223,34 @@ def plan_all(workloads: Sequence[PlannedWorkload], facts: ClusterFacts, clock: C
     tenants = Tenants.of(
         facts, workloads, [Candidate(contender.unit, contender.gang.priority) for contender in contenders], shape
     )
-    pass_ = Pass(inventory, reserved, clock, tenants)
+    resources = [
+        (workload.namespace, workload.units)
+        for workload in workloads
+        if workload.resource[1] == DISAGGREGATED_INFERENCES.kind
+    ]
+    created = judge_quotas(resources, facts.resource_quotas, {pod.metadata.uid for pod in facts.pods})
+    pass_ = Pass(inventory, reserved, clock, tenants, created)
     decisions = pass_.run(contenders)
-    refuse = tenants.refuse_beside if tenants is not None else lambda _gang, _shapes: None
+    refuse_beside = tenants.refuse_beside if tenants is not None else lambda _gang, _shapes: None
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *uncounted_remarks(workloads, facts)]
     reports, placed, changes = [], [], []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
         mine = [decisions[place] for place, contender in enumerate(contenders) if contender.workload == number]
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
-        placed.append(tuple(contender.gang for contender in mine))
-        warnings += [f"{workload.title} unit {e.gang.unit}: surplus has no quota: {e.short}" for e in mine if e.short]
+        placed.append(tuple(decision.gang for decision in mine))
+        unfit = {unit.index: created.surplus.get(unit.key, "") for unit in workload.units}
+        warnings += [
+            f"{workload.title} unit {decision.gang.unit}: {why}"
+            for decision in mine
+            if (why := _why_surplus_waits(decision, decision.short or unfit[decision.gang.unit], inventory))
+        ]
         workload_report = _report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0))
         if workload.change is not None:
             # Whoever goes for a successor may have its claim.
+            quotas = [quota for quota in facts.resource_quotas if quota.metadata.namespace == workload.namespace]
             around = replace(surroundings(workload), obstacle=devices.obstacle)
             build = partial(_gang, workload, topology=topology, shape=shape, around=around)
-            answers = [*plan_changes(workload.change, placed[number], build, inventory, refuse)]
+            answers = [*plan_changes(workload.change, placed[number], build, inventory, refuse_beside, quotas)]
             changes += [answer.report for answer in answers]
             workload_report = _with_changes(workload_report, answers)
         reports.append(workload_report)

@@ -131,6 +131,10 @@ async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[Cluster
     revisions = await lister.everywhere(
         CONTROLLER_REVISIONS, ControllerRevision, "revisions are known by labels alone", labels=names.LABEL_INFERENCE
     )
+    bounds = [
+        await lister.within(resources.RESOURCE_QUOTAS, core.ResourceQuota, each, "ResourceQuotas are not counted")
+        for each in namespaces
+    ]
     unknown = "quota is not counted"
     queues = await lister.within(resources.QUEUES, core.Queue, None, unknown)
     spaces = await lister.within(resources.NAMESPACES, core.Namespace, None, unknown) if queues else []
@@ -144,5 +148,6 @@ async def read_facts(client: Client, namespaces: Sequence[str]) -> tuple[Cluster
         queues=tuple(queues) if queues is not None and spaces is not None else None,
         namespaces=tuple(spaces or ()),
         revisions=tuple(revisions),
+        resource_quotas=tuple(quota for found in bounds for quota in found or ()),
     )
     return facts, tuple(lister.denied)

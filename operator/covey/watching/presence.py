@@ -11,6 +11,9 @@ from covey.api import core
 from covey.api.annotations import read_json
 from covey.api.constants import ANNOTATION_LEADER, LEASE_SCHEDULER, OPERATOR, REASON_WAITING
 from covey.api.inference import DisaggregatedInference
+from covey.kube.client import Client
+from covey.kube.errors import Forbidden
+from covey.kube.resources import LEASES
 from covey.watching.advice import Advice, describe_unseen, was_seen
 
 #: Seconds after which a leader that has not looked at a resource is worth a sentence.
@@ -23,6 +26,7 @@ class LeaseSpec(core.Read, frozen=True):
     holder_identity: str = ""
     lease_duration_seconds: int = 0
     renew_time: str | None = None
+    acquire_time: str | None = None
 
 
 class Lease(core.Read, frozen=True):
@@ -40,6 +44,8 @@ class Leader(msgspec.Struct, frozen=True):
     holder: str = ""
     silence: float | None = None
     is_expired: bool = True
+    #: Since when it leads, RFC 3339; empty where the lease does not say.
+    since: str = ""
     #: Of Covey; empty where the holder is of a release that does not tell.
     version: str = ""
     #: The namespaces that it watches; none: all.
@@ -56,6 +62,27 @@ def find_leader(leases: Iterable[Lease], name: str, now: float) -> Leader | None
     """
     leaders = [_leader(lease, now) for lease in leases if lease.metadata.name == name]
     return min(leaders, key=lambda leader: (leader.silence is None, leader.silence or 0.0), default=None)
+
+
+async def read_leases(client: Client) -> tuple[Lease, ...] | None:
+    """Covey's leases in all namespaces; None where they may not be read."""
+    try:
+        lists = [
+            (await client.list(LEASES, fields=f"metadata.name={name}", type=Lease))[0]
+            for name in (OPERATOR, LEASE_SCHEDULER)
+        ]
+    except Forbidden:
+        return None
+    return tuple(lease for leases in lists for lease in leases)
+
+
+def find_silent_leaders(leases: Iterable[Lease], now: float) -> Iterator[Advice]:
+    """Say of each lease that nobody renews that its process does not run; nothing of a process that has none."""
+    known = tuple(leases)
+    for name, what in ((OPERATOR, "No operator leads"), (LEASE_SCHEDULER, "No scheduler process leads")):
+        leader = find_leader(known, name, now)
+        if leader is not None and leader.is_expired:
+            yield _away(leader, name, what)
 
 
 def find_absences(inference: DisaggregatedInference, leases: Iterable[Lease] | None, now: float) -> Iterator[Advice]:
@@ -113,7 +140,10 @@ def _leader(lease: Lease, now: float) -> Leader:
     mine = leader if isinstance(leader, dict) and leader.get("holder") == spec.holder_identity else {}
     namespaces = tuple(map(str, mine.get("namespaces") or ()))
     version = str(mine.get("version") or "")
-    return Leader(meta.name, meta.namespace, spec.holder_identity, silence, expired, version, namespaces)
+    return Leader(
+        *(meta.name, meta.namespace, spec.holder_identity, silence, expired, spec.acquire_time or "", version),
+        namespaces=namespaces,
+    )
 
 
 def _held(leader: Leader) -> str:

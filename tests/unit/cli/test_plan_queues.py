@@ -234,3 +234,49 @@ class TestPreempt:
         (found,) = plan(*files(2, *queues, *spaces, high, old, new, pods=pods), "--preempt")["preemptions"]
         assert found["verdict"] == ("Preempting" if same else "Infeasible")
         assert [each["name"] for each in found["victims"]] == (["old"] if same else [])
+
+
+def resource_quota(hard: int, used: int = 0) -> Object:
+    amount = f"requests.{GPU}"
+    status = {"hard": {amount: str(hard)}, "used": {amount: str(used)}}
+    meta = {"name": "gpus", "namespace": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": meta,
+        "spec": {"hard": status["hard"]},
+        "status": status,
+    }
+
+
+def test_minimums_that_a_resource_quota_does_not_allow_together_are_refused_in_the_words_of_the_condition(
+    files: Any,
+) -> None:
+    resources = [inference(name, role("w", 2, 2)) for name in ("first", "second")]
+    arguments = files(8, *resources, pods=[resource_quota(24)])
+    answer = plan(*arguments)
+    assert workload(answer, "first")["verdict"] == "Admitted"
+    second = workload(answer, "second")
+    assert (second["verdict"], admitted(second)) == ("Infeasible", {"w": 0})
+    [reason] = second["reasons"]
+    assert reason["message"] == (
+        "no pod of unit 0 is created before its whole minimum fits: quota default/gpus: "
+        f"requests.{GPU} 16 needed, 8 left; raise the quota, or ask for less"
+    )
+
+
+def test_surplus_that_a_resource_quota_does_not_allow_is_a_warning(files: Any) -> None:
+    answer = plan(*files(8, inference("llm", role("w", 3, 1)), pods=[resource_quota(16, 8)]))
+    assert workload(answer, "llm")["verdict"] == "Admitted"
+    [warning] = [each for each in answer["warnings"] if "surplus" in each]
+    assert warning.startswith(
+        "default/llm unit 0: surplus has no quota: unit 0 cannot have replica 1 of w (and 1 more)"
+    )
+    assert warning.endswith(f"quota default/gpus: requests.{GPU} 8 needed, 0 left")
+
+
+def test_surplus_without_nodes_says_why_in_the_words_of_the_planner(files: Any) -> None:
+    answer = plan(*files(2, inference("llm", role("w", 3, 1))))
+    assert workload(answer, "llm")["verdict"] == "Admitted"
+    [warning] = [each for each in answer["warnings"] if "surplus" in each]
+    assert warning.startswith("default/llm unit 0: surplus has no nodes: w: capacity for 2 of 3 replicas")

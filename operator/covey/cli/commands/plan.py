@@ -136,20 +136,24 @@ def _ask_cluster(
     from covey.planning.cluster import (  # noqa: PLC0415 - the same
         read_cluster,
         with_queues,
+        with_resource_quotas,
         with_revisions,
         with_samples,
     )
+    from covey.watching.presence import find_silent_leaders, read_leases  # noqa: PLC0415 - the same
 
     async def ask() -> tuple[ClusterFacts, Manifests]:
         async with connect(kubeconfig, context) as client:
             live = await with_queues(await read_cluster(client), client)
-            facts = replace(
-                live, topologies=given.topologies or live.topologies, warnings=(*given.warnings, *live.warnings)
-            )
+            silent = find_silent_leaders(await read_leases(client) or (), time.time())
+            warnings = (*given.warnings, *live.warnings, *(f"{each.meaning} {each.remedy}" for each in silent))
+            facts = replace(live, topologies=given.topologies or live.topologies, warnings=warnings)
             manifests = read(facts, client.namespace)
             if not manifests.inferences and not manifests.parts.pods:
                 return facts, manifests
-            return await with_samples(await with_revisions(facts, client), manifests, client), manifests
+            namespaces = sorted({inference.metadata.namespace for _, inference, _ in manifests.inferences})
+            facts = await with_resource_quotas(await with_revisions(facts, client), client, namespaces)
+            return await with_samples(facts, manifests, client), manifests
 
     return asyncio.run(ask())
 

@@ -47,8 +47,7 @@ async def _ask(kubeconfig: str | None, context: str | None) -> dict[str, str]:
     """Ask for the versions of the API server and of Covey's processes, as far as leases may be read."""
     from covey.api.constants import LEASE_SCHEDULER, OPERATOR  # noqa: PLC0415 - as below
     from covey.cli.client import connect  # noqa: PLC0415 - the client of the API server, 200 ms, and --client asks none
-    from covey.cli.live_objects import read_leases  # noqa: PLC0415 - the same
-    from covey.watching.presence import find_leader  # noqa: PLC0415 - the same
+    from covey.watching.presence import find_leader, read_leases  # noqa: PLC0415 - the same
 
     async with connect(kubeconfig, context) as client:
         leases = await read_leases(client)
