@@ -257,6 +257,22 @@ class WaitingView(CamelStruct, frozen=True):
     """The room that is kept for it meanwhile, in words."""
 
 
+class LeaderView(CamelStruct, frozen=True):
+    """A process of Covey's that leads, as its lease says."""
+
+    process: str
+    """``operator`` or ``scheduler process``."""
+    lease: str
+    """``namespace/name``."""
+    holder: str
+    since: str
+    """RFC 3339; empty where the lease does not say."""
+    version: str
+    """Covey's; empty where the holder does not tell."""
+    namespaces: tuple[str, ...]
+    """Those that it watches; none: all."""
+
+
 class ViewState(CamelStruct, frozen=True):
     """Everything at one moment, as far as the viewer may read it."""
 
@@ -269,6 +285,10 @@ class ViewState(CamelStruct, frozen=True):
     viewer: Viewer
     now: str
     denied: tuple[Denied, ...]
+    leaders: tuple[LeaderView, ...]
+    """Who leads; none where leases may not be read."""
+    absences: tuple[Advice, ...]
+    """Who does not look after these gangs, though somebody should, and where to look."""
     warnings: tuple[str, ...]
     topology: TopologyView
     resource: str

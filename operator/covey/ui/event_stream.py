@@ -20,8 +20,11 @@ from covey.kube.resources import SELF_SUBJECT_REVIEWS
 from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.headers import DEFAULT, PageLimits
+from covey.ui.leaders import draw_leaders, find_all_absences
 from covey.ui.view_state import ViewBuilder
 from covey.ui.viewer_watches import ViewerWatches
+from covey.watching.advice import Advice
+from covey.watching.presence import Lease, read_leases
 
 _log = get_logger(__name__)
 
@@ -170,6 +173,8 @@ class ViewerFeed:
         self._streams: set[EventStream] = set()
         self._ended: Ended | None = None
         self._head: dict[str, Any] = {}
+        self._leases: tuple[Lease, ...] | None = None
+        self._absences: tuple[Advice, ...] = ()
         self._readings = ViewerWatches(
             *(client, view.namespaces, who.home or view.fallback, self._board, self._dirty.set, limits.recheck, clock)
         )
@@ -190,6 +195,7 @@ class ViewerFeed:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._readings.run())
                 group.create_task(self._draw())
+                group.create_task(self._look_for_leaders())
         except BaseExceptionGroup as errors:
             self._ended = _why(errors)
         finally:
@@ -281,6 +287,20 @@ class ViewerFeed:
             await asyncio.sleep(max(self._limits.pace, spent / _SHARE))
             await self._dirty.wait()
 
+    async def _look_for_leaders(self) -> None:
+        """Read the leases again and again: that nobody renews one is no event."""
+        await self._readings.wait_until_read()
+        while True:
+            try:
+                self._leases = await read_leases(self.client)
+            except Unauthorized:
+                raise
+            except KubeError as error:
+                _log.debug("leases cannot be read", error=str(error))
+            self._absences = find_all_absences(self._board.stored(), self._leases, self._clock.wall())
+            self._dirty.set()
+            await asyncio.sleep(self._limits.recheck)
+
     async def _ask_version(self) -> None:
         try:
             self._server = str((await self.client.version()).get("gitVersion", ""))
@@ -294,6 +314,8 @@ class ViewerFeed:
             "cluster": self._view.cluster,
             "viewer": contract.Viewer(self._who.name, self._view.mode, self._readings.namespaces),
             "denied": tuple(self._readings.denials()),
+            "leaders": draw_leaders(self._leases, self._clock.wall()),
+            "absences": self._absences,
         }
 
 

@@ -37,6 +37,17 @@ def role_names(inference: Inference) -> list[str]:
     return [name for name in role_names if isinstance(name, str)]
 
 
+def read_inference(stored: Inference) -> tuple[DisaggregatedInference | None, str]:
+    """A resource as this release understands it; None, and why, where it does not."""
+    try:
+        body = {"metadata": msgspec.to_builtins(stored.metadata), "spec": stored.spec}
+        return DisaggregatedInference.model_validate(body | ({"status": stored.status} if stored.status else {})), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return None, f"it is not understood by this release: {where}: {first['msg']}"
+
+
 def draw_gang(
     stored: Inference, groups: Collection[core.Group], pods: Collection[core.Pod], layout: ViewLayout, owners: Owners
 ) -> tuple[contract.GangView, tuple[contract.WaitingView, ...]]:
@@ -49,18 +60,9 @@ def draw_gang(
         layout: says where nodes lie.
         owners: letters and colours by (``namespace/name``, role).
     """
-    try:
-        inference = DisaggregatedInference.model_validate(
-            {
-                "metadata": msgspec.to_builtins(stored.metadata),
-                "spec": stored.spec,
-                **({"status": stored.status} if stored.status else {}),
-            }
-        )
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return _unknown(stored, f"it is not understood by this release: {where}: {first['msg']}"), ()
+    inference, problem = read_inference(stored)
+    if inference is None:
+        return _unknown(stored, problem), ()
     tree = grow(inference, groups, pods, layout.whereabouts(find_topology_name(inference, groups)))
     gang = _gang(stored, inference, tree, pods, owners)
     return gang, tuple(_waiting(gang, inference, tree, groups))

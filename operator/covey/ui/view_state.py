@@ -165,6 +165,10 @@ class ViewBuilder:
                 self._same_ground = False
                 self._topologies.pop(thing.metadata.name, None)
 
+    def stored(self) -> list[Inference]:
+        """The resources that are known."""
+        return [gang.inference for gang in self._gangs.values() if gang.inference is not None]
+
     def change(self) -> dict[str, Any]:
         """The difference to the state after the last call, as a JSON Merge Patch."""
         self._draw()

@@ -13,7 +13,7 @@ import { Store } from "./store.js";
 import { Follower, Server } from "./stream.js";
 import { startTip } from "./tip.js";
 import { byGang, drawWaiting, tick } from "./waiting.js";
-import { span } from "./words.js";
+import { leaderWords, span } from "./words.js";
 
 const store = new Store(), server = new Server(), view = new FloorView();
 let skew = 0, countdown = 0;
@@ -53,7 +53,7 @@ const follower = new Follower(server, {
 function drawFrame({ state }) {
   write(byId("cluster"), state.cluster);
   write(byId("viewer"), state.viewer.name ? `Seen as ${state.viewer.name}` : "");
-  write(byId("versions"), [`Covey ${state.version}`, state.server && `Kubernetes ${state.server}`, state.topology.name && `topology ${state.topology.name}`, ...state.topology.constant].filter(Boolean).join(" · "));
+  write(byId("versions"), [`Covey ${state.version}`, state.server && `Kubernetes ${state.server}`, state.topology.name && `topology ${state.topology.name}`, ...state.topology.constant, ...state.leaders.map(leaderWords)].filter(Boolean).join(" · "));
   const waiting = byGang(state, () => true, now()).length;
   document.title = `${waiting ? `(${waiting}) ` : ""}Covey${state.cluster ? ` · ${state.cluster}` : ""}`;
 }

@@ -30,6 +30,13 @@ export function clock(time) {
   return today ? hour : `${date.toLocaleDateString(undefined, { day: "numeric", month: "short" })} ${hour}`;
 }
 
+/** `operator covey-operator-abc leads since 14:03:22 (0.9.0)`, with the namespaces that it watches where it does not watch all. */
+export const leaderWords = (leader) => {
+  const since = leader.since ? ` since ${clock(leader.since)}` : "", version = leader.version ? ` (${leader.version})` : "";
+  const watched = leader.namespaces.length ? `, watches ${leader.namespaces.join(", ")}` : "";
+  return `${leader.process} ${leader.holder} leads${since}${version}${watched}`;
+};
+
 /** The domain with its level, which is left out where the name begins with it. @param {string} level @param {string | null} name */
 export const titled = (level, name) => name === null ? `no ${level}` : name.startsWith(level) ? name : `${level} ${name}`;
 
