@@ -15,7 +15,9 @@ from cluster.workbench import name_of
 from covey.api import core
 from covey.manifests.documents import convert
 from covey.operator.model.objects import Inference
+from covey.ui.leaders import draw_leaders, find_all_absences
 from covey.ui.view_state import draw
+from covey.watching.presence import Lease
 from stage import Stage
 from stage.kubelet import crash, stall
 from stage.play import INFERENCE, run_covey
@@ -47,6 +49,14 @@ def page(stage: Stage) -> str:
     return plain(" ".join(told))
 
 
+def notices(stage: Stage) -> str:
+    """What the page says of who does not look after these gangs."""
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    leases = [convert(each, Lease) for each in stage.cluster.api("GET", path)["items"]]
+    stored = [convert(each, Inference) for each in stage.all(INFERENCE)]
+    return plain(" ".join(f"{each.meaning} {each.remedy}" for each in find_all_absences(stored, leases, time.time())))
+
+
 def shown(stage: Stage, thing: Object) -> bool:
     return thing["metadata"].get("namespace", stage.namespace) == stage.namespace
 
@@ -64,6 +74,12 @@ def planned(stage: Stage, path: Path, *roles: Object, **spec: Any) -> tuple[int,
     file.write_text(json.dumps({**body, "spec": {"roles": list(roles), **spec}}))
     code, output = run_covey(stage, "plan", "-f", str(file), "--cluster", "-n", stage.namespace, "--no-color")
     return code, plain(output)
+
+
+def planned_again(stage: Stage, path: Path, name: str = "llm") -> tuple[int, str]:
+    """What ``covey plan --cluster`` says of a resource as it is stored."""
+    spec = dict(stage.get(INFERENCE, name)["spec"])
+    return planned(stage, path, *spec.pop("roles"), **spec)
 
 
 def with_container(**fields: Any) -> Object:
@@ -162,6 +178,7 @@ def test_gang_without_a_device_is_admitted_and_says_that_it_has_none(stage: Stag
     stage.create(role("w"))
     stage.ready(1)
     assert words in stage.condition("Admitted")[2]
+    assert words in page(stage)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +229,16 @@ def test_field_that_nobody_knows_is_refused_with_the_one_that_is_meant(stage: St
     code, output = planned(stage, tmp_path, {**workers("w"), "min_replicas": 1})
     assert code == 2
     assert "spec.roles[0].min_replicas: unknown field; did you mean minReplicas?" in output
+    file = tmp_path / "llm.json"
+    with pytest.raises(RuntimeError, match=r'unknown field "spec\.roles\[0\]\.min_replicas"'):
+        stage.kubectl("apply", "-f", str(file))
+    assert not stage.all(INFERENCE)
 
 
 # Nights
 
 
-def test_image_that_cannot_be_pulled_is_told_by_pod_and_container(stage: Stage) -> None:
+def test_image_that_cannot_be_pulled_is_told_by_pod_and_container(stage: Stage, tmp_path: Path) -> None:
     stage.nodes(nodes=1)
     stage.create(workers("w"))
     [pod] = stage.ready(1)
@@ -228,10 +249,15 @@ def test_image_that_cannot_be_pulled_is_told_by_pod_and_container(stage: Stage) 
     assert column(stage) == "Degraded", "it has served"
     assert words in stage.kubectl("get", "dinf", "llm", "-o", "wide")
     assert words in explain(stage)
+    assert "Correct the image's name, or give the pods the pull secret" in explain(stage)
     assert words in page(stage)
+    assert "Correct the image's name, or give the pods the pull secret" in page(stage)
+    assert planned_again(stage, tmp_path)[0] == 0, "it has its nodes"
 
 
-def test_container_that_is_killed_for_its_memory_is_told_with_exit_code_and_restarts(stage: Stage) -> None:
+def test_container_that_is_killed_for_its_memory_is_told_with_exit_code_and_restarts(
+    stage: Stage, tmp_path: Path
+) -> None:
     stage.nodes(nodes=2)
     stage.create(workers("w", replicas=2, minReplicas=1, restart={"policy": "None"}))
     [pod, _] = sorted(stage.ready(2), key=name_of)
@@ -243,6 +269,9 @@ def test_container_that_is_killed_for_its_memory_is_told_with_exit_code_and_rest
     said = explain(stage)
     assert f"{words}, restarted 5 times" in said
     assert f"{words}, restarted 5 times" in page(stage)
+    assert "137 with OOMKilled is the memory limit" in said
+    assert "137 with OOMKilled is the memory limit" in page(stage)
+    assert planned_again(stage, tmp_path)[0] == 0, "it has its nodes"
     assert "nodes" not in said.partition(words)[0], "before any advice about capacity"
 
 
@@ -250,36 +279,53 @@ def lease(stage: Stage, name: str, *, ago: float) -> None:
     """Have a lease that a process renewed for the last time so many seconds ago."""
     path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     renewed = core.rfc3339(time.time() - ago).replace("Z", ".000000Z")
-    spec = {"holderIdentity": "operator-1", "leaseDurationSeconds": 15, "renewTime": renewed}
+    spec = {"holderIdentity": f"{name}-1", "leaseDurationSeconds": 15, "acquireTime": renewed, "renewTime": renewed}
     stage.cluster.api("POST", path, {"metadata": {"name": name}, "spec": spec})
     stage.after(lambda: stage.cluster.delete(f"{path}/{name}"))
 
 
-def test_resource_while_no_operator_runs_says_that_nobody_looks_at_it(stage: Stage) -> None:
+def test_resource_while_no_operator_runs_says_that_nobody_looks_at_it(stage: Stage, tmp_path: Path) -> None:
     stage.nodes(nodes=1)
     lease(stage, "covey-operator", ago=300)
     with stage.away("operator"):
         stage.create(workers("w"))
-        said = explain(stage)
-        assert "no operator has looked at it yet" in said
+        assert "no operator has looked at it yet" in explain(stage)
         assert "no operator has looked at it yet" in page(stage)
-        assert "lease default/covey-operator of operator-1 was renewed 3" in said
-        assert "kubectl get deployment,pods -n default" in said
+        for said in (explain(stage), notices(stage), planned_again(stage, tmp_path)[1]):
+            assert "lease default/covey-operator of covey-operator-1 was renewed 3" in said
+            assert "kubectl get deployment,pods -n default" in said
     stage.ready(1)
     assert "no operator has looked" not in explain(stage)
 
 
-def test_resource_while_no_scheduler_process_runs_says_so(stage: Stage) -> None:
+def test_resource_while_no_scheduler_process_runs_says_so(stage: Stage, tmp_path: Path) -> None:
     stage.nodes(nodes=1)
+    lease(stage, "covey-planner", ago=300)
     with stage.away("scheduler"):
         stage.create(workers("w"))
         stage.settle()
+        words = "the scheduler process has not looked at it yet; if this stays, see whether covey scheduler runs"
+        assert stage.condition("Admitted") == ("False", "Waiting", words)
         assert column(stage) == "Waiting"
-        assert "see whether the scheduler process runs" in explain(stage)
+        assert words in explain(stage)
+        assert words in page(stage)
+        assert words in run_covey(stage, "rollout", "status", "llm", "-n", stage.namespace)[1]
+        for said in (explain(stage), notices(stage), planned_again(stage, tmp_path)[1]):
+            assert "lease default/covey-planner of covey-planner-1 was renewed 3" in said
+            assert "kubectl get deployment,pods -n default" in said
     stage.ready(1)
 
 
-def test_gang_that_a_quota_refuses_names_it_everywhere(stage: Stage) -> None:
+def test_page_says_who_leads_and_since_when(stage: Stage) -> None:
+    lease(stage, "covey-operator", ago=1)
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/covey-operator"
+    stored = convert(stage.cluster.api("GET", path), Lease)
+    [leader] = draw_leaders([stored], time.time())
+    assert (leader.process, leader.holder, leader.since) == ("operator", "covey-operator-1", stored.spec.renew_time)
+    assert not draw_leaders([stored], time.time() + 60), "whose lease has run out does not lead"
+
+
+def test_gang_that_a_quota_refuses_names_it_everywhere(stage: Stage, tmp_path: Path) -> None:
     stage.nodes(nodes=2)
     stage.quota("gpus", **{f"requests.{GPU}": 8})
     stage.create(workers("w", replicas=2, minReplicas=2))
@@ -292,9 +338,13 @@ def test_gang_that_a_quota_refuses_names_it_everywhere(stage: Stage) -> None:
     assert words in page(stage)
     assert "Raise the quota that the message names" in said
     assert "Nothing has been decided yet" not in said
+    assert "has not looked at it" not in said
+    code, output = planned_again(stage, tmp_path)
+    assert code == 3
+    assert words in output
 
 
-def test_gang_that_has_lost_a_node_without_another_says_what_it_lacks(stage: Stage) -> None:
+def test_gang_that_has_lost_a_node_without_another_says_what_it_lacks(stage: Stage, tmp_path: Path) -> None:
     [node] = stage.nodes(nodes=1)
     stage.create(workers("w"))
     stage.ready(1)
@@ -305,6 +355,9 @@ def test_gang_that_has_lost_a_node_without_another_says_what_it_lacks(stage: Sta
     assert "1 node is out: 1 not ready" in message
     assert message in explain(stage)
     assert message in page(stage)
+    code, output = planned_again(stage, tmp_path)
+    assert code == 3
+    assert message in output
 
 
 def surplus_in_a_full_block(stage: Stage) -> None:
@@ -325,27 +378,80 @@ def a_rollout_that_fits_nowhere(stage: Stage) -> None:
     stage.change(roles=[workers("w", spec={"nodeSelector": {"pool": "gold"}})])
 
 
-@pytest.mark.parametrize("begin", [surplus_in_a_full_block, surplus_over_a_quota, a_rollout_that_fits_nowhere])
+def a_rollout_over_a_quota(stage: Stage) -> None:
+    stage.nodes(nodes=2)
+    stage.quota("gpus", **{f"requests.{GPU}": 8})
+    stage.create(workers("w"))
+    stage.ready(1)
+    stage.change(roles=[workers("w", spec={"terminationGracePeriodSeconds": 3})])
+
+
+def a_unit_beside_one_that_serves(stage: Stage) -> None:
+    stage.nodes(nodes=3)
+    stage.create(workers("w", replicas=2, minReplicas=2), replicas=2)
+
+
+def a_minimum_over_a_quota(stage: Stage) -> None:
+    stage.nodes(nodes=2)
+    stage.quota("gpus", **{f"requests.{GPU}": 8})
+    stage.create(workers("w", replicas=2, minReplicas=2))
+
+
+def a_lost_replica_without_another_node(stage: Stage) -> None:
+    [node, _] = stage.nodes(nodes=2)
+    stage.create(workers("w", replicas=2, minReplicas=1))
+    stage.ready(2)
+    stage.fail_nodes([node])
+
+
+@pytest.mark.parametrize(
+    ("begin", "words", "code"),
+    [
+        (surplus_in_a_full_block, "w: capacity for 1 of 2 replicas in the cluster, all of it; 1 more pod's worth", 0),
+        (surplus_over_a_quota, f"requests.{GPU} 8 needed, 0 left", 0),
+        (a_rollout_that_fits_nowhere, "w: no node has the label pool=gold of its node selector", 3),
+        (a_rollout_over_a_quota, f"requests.{GPU} 8 needed, 0 left", 3),
+        (a_unit_beside_one_that_serves, "w: capacity for 1 of 2 replicas in the cluster, all of it; 8 more", 3),
+        (a_minimum_over_a_quota, f"requests.{GPU} 16 needed, 8 left", 3),
+        (a_lost_replica_without_another_node, "1 node is out: 1 not ready", 0),
+    ],
+)
 def test_replicas_that_have_no_nodes_say_why_in_the_same_words_everywhere(
-    stage: Stage, begin: Callable[[Stage], None]
+    stage: Stage, tmp_path: Path, begin: Callable[[Stage], None], words: str, code: int
 ) -> None:
     begin(stage)
     stage.settle()
-    summary = stage.status()["summary"]
-    ready = stage.condition("Ready")[2]
-    words = {
-        "surplus_in_a_full_block": f"capacity for 1 of 2 replicas in the cluster, all of it; 1 more pod's worth (8 {GPU})",
-        "surplus_over_a_quota": f"quota {stage.namespace}/gpus: requests.{GPU} 8 needed, 0 left",
-        "a_rollout_that_fits_nowhere": "no node has the label pool=gold of its node selector",
-    }[begin.__name__]
-    assert words in ready
-    assert summary["reason"] == ready
+    status = stage.status()
+    surfaces = {
+        "Ready": stage.condition("Ready")[2],
+        "Progressing": stage.condition("Progressing")[2],
+        "kubectl get": status["summary"]["reason"],
+        "units": " ".join(unit["message"] for unit in status["unitStatuses"]),
+        "explain": explain(stage),
+        "page": page(stage),
+        "rollout status": plain(run_covey(stage, "rollout", "status", "llm", "-n", stage.namespace)[1]),
+        "plan": planned_again(stage, tmp_path)[1],
+    }
+    if "rollout" in status:
+        # The unit serves as before.
+        surfaces["units"] = status["rollout"]["hold"]["message"]
+    assert [name for name, said in surfaces.items() if words not in said] == []
+    assert planned_again(stage, tmp_path)[0] == code
+    assert "Nothing has been decided yet" not in surfaces["explain"]
+    assert "has not looked at it" not in surfaces["explain"]
+
+
+def test_replica_that_cannot_leave_its_node_says_why_its_successor_has_no_nodes_everywhere(stage: Stage) -> None:
+    [node] = stage.nodes(nodes=1)
+    stage.create(workers("w"))
+    stage.ready(1)
+    stage.cordon(node)
+    stage.settle()
+    words = "there is no capacity for a successor (w: capacity for 1 of 2 replicas in the cluster, all of it"
+    assert words in stage.condition("EvacuationBlocked")[2]
     assert words in explain(stage)
     assert words in page(stage)
-    if begin is a_rollout_that_fits_nowhere:
-        _, output = run_covey(stage, "rollout", "status", "llm", "-n", stage.namespace)
-        assert words in plain(output)
-        assert words in stage.status()["rollout"]["hold"]["message"]
+    assert any(words in note for note in stage.event_notes("EvacuationBlocked"))
 
 
 def test_surplus_that_is_refused_says_so_by_one_event_on_one_pod_of_each_role(stage: Stage) -> None:
