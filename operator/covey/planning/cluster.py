@@ -189,14 +189,14 @@ async def with_queues(facts: ClusterFacts, client: Client) -> ClusterFacts:
 async def with_resource_quotas(facts: ClusterFacts, client: Client, namespaces: Iterable[str]) -> ClusterFacts:
     """The facts, and the ResourceQuotas of some namespaces; nothing but a warning for who may not read them."""
     try:
-        found = [
+        quotas = [
             quota
             for namespace in namespaces
             for quota in (await client.list(RESOURCE_QUOTAS, namespace, type=core.ResourceQuota))[0]
         ]
     except Forbidden as error:
         return replace(facts, warnings=(*facts.warnings, f"ResourceQuotas are not counted: {error.message}"))
-    return replace(facts, resource_quotas=tuple(found))
+    return replace(facts, resource_quotas=tuple(quotas))
 
 
 async def with_revisions(facts: ClusterFacts, client: Client) -> ClusterFacts:

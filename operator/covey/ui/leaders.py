@@ -35,6 +35,5 @@ def draw_leaders(leases: Sequence[Lease] | None, now: float) -> tuple[contract.L
 
 def find_all_absences(stored: Iterable[Inference], leases: Sequence[Lease] | None, now: float) -> tuple[Advice, ...]:
     """Who does not look after some of these resources, each sentence once; arguments as of `draw_leaders`."""
-    inferences = (inference for each in stored if (inference := read_inference(each)[0]) is not None)
-    found = (advice for inference in inferences for advice in find_absences(inference, leases, now))
-    return tuple(dict.fromkeys(found))
+    inferences = (inference for body in stored if (inference := read_inference(body)[0]) is not None)
+    return tuple(dict.fromkeys(advice for inference in inferences for advice in find_absences(inference, leases, now)))

@@ -80,7 +80,9 @@ def test_without_a_surge_nobody_knows_of_room_whatever_is_said_of_another_role()
     assert blocked(world)[0] == "NoNodes"
 
 
-NO_BUDGET = "there is no capacity for a successor (no node is left), and maxUnavailable allows no more to be missing: uncordon"
+NO_BUDGET = (
+    "there is no capacity for a successor (no node is left), and maxUnavailable allows no more to be missing: uncordon"
+)
 
 
 @pytest.mark.parametrize(
