@@ -248,6 +248,11 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "The minimum is assigned nodes, and kube-scheduler has not bound all of its pods yet.",
         "Nothing, if it passes within seconds; a node that is lost meanwhile is planned again.",
     ),
+    "GroupNotGone": Explanation(
+        "A group, or a domain of the interconnect, is being deleted for more than a minute, and pods cannot be made before it "
+        "has gone: somebody's finalizer holds it.",
+        "Have the controller that set the finalizer take it away, or take it away yourself.",
+    ),
     "StartHeld": Explanation(
         "Pods are assigned nodes and wait for others to start first: dependsOn, startup, or a back-off.",
         "See the pods of the role that is waited for.",

@@ -37,11 +37,16 @@ from covey.compile.revision import Revision
 from covey.kube.resources import INFERENCE_POOLS, POD_DISRUPTION_BUDGETS, SERVICES
 from covey.model import podstate
 from covey.operator.model.accepted import Accepted
-from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel
+from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel, Remark
 from covey.operator.model.capacity import ASK_KINDS
 from covey.operator.model.compute_domains import domain_of, find_joined
 from covey.operator.model.objects import ANNOTATION_APPLIED, ANNOTATION_NUMBER, CONTROLLER_REVISIONS
 from covey.operator.model.observed import SHARED_BUDGET, Observed
+
+#: A group is being deleted for long, and pods wait for its end.
+REASON_NOT_GONE: Final = "GroupNotGone"
+#: Seconds for which that is told to nobody.
+_ENDS_SOON: Final = 60.0
 
 #: Revisions that are kept for people to go back to, where ``spec.rollout.historyLimit`` says nothing.
 HISTORY: Final = 10
@@ -145,10 +150,12 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Group
     for slot in tree.slots:
         for needed in ending.intersection((tree.pods.anchor(slot), domain_of(tree, slot))):
             places.setdefault(needed, []).append(slot)
-    surplus = [slots for slots in places.values() if not _is_kept(slots, observed, going)]
-    pods = [pod for slots in surplus for slot in slots for pod in observed.pods.get(slot, ())]
+    waiting = {needed: slots for needed, slots in places.items() if not _is_kept(slots, observed, going)}
+    pods = [pod for slots in waiting.values() for slot in slots for pod in observed.pods.get(slot, ())]
+    since = {needed: core.seconds(observed.objects[needed].metadata.deletion_timestamp) or 0.0 for needed in waiting}
+    late = sorted(needed for needed, begun in since.items() if observed.now >= begun + _ENDS_SOON)
     return GroupsEnding(
-        frozenset(slot for slots in surplus for slot in slots),
+        frozenset(slot for slots in waiting.values() for slot in slots),
         Outcome(
             Actions(
                 delete_pods=tuple(
@@ -156,9 +163,20 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Group
                     for pod in pods
                     if not podstate.is_terminating(pod) and pod.metadata.uid not in going
                 )
-            )
+            ),
+            tuple(_describe_late(*needed) for needed in late),
+            min(
+                (begun + _ENDS_SOON - observed.now for needed, begun in since.items() if needed not in late),
+                default=None,
+            ),
         ),
     )
+
+
+def _describe_late(kind: str, name: str) -> Remark:
+    what = f"{kind.partition('.')[0]} {name} is being deleted and does not go, and its pods wait for that"
+    remedy = f"have whoever set its finalizers (`kubectl get {kind} {name} -o yaml`) take them away"
+    return Remark(names.DEGRADED, REASON_NOT_GONE, f"{what}: {remedy}")
 
 
 def _is_kept(slots: Collection[Slot], observed: Observed, going: Collection[str]) -> bool:

@@ -1,8 +1,10 @@
 """Plans, case by case, in a world without an API server."""
 
+import msgspec
 import pytest
 
 from builders.inferences import inference, llama, role, template
+from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import SERVICES
 from unit.operator.world import World
@@ -59,3 +61,20 @@ def test_growth_where_pods_were_given_up_is_no_replacement(world: World) -> None
         assert {note.reason for note in planned.notes} <= {"ScaledUp"}
         assert not any(note.warning for note in planned.notes)
         world.finish()
+
+
+def test_group_that_is_being_deleted_when_it_does_not_go_is_told_after_a_minute() -> None:
+    """A finalizer of somebody's holds it; the unit said for ever that its replicas do not exist, and not why."""
+    world = World.settled(llama(1, 1))
+    key = next(key for key in world.objects if key[1].endswith("-decode"))
+    metadata = msgspec.structs.replace(world.objects[key].metadata, deletion_timestamp=rfc3339(world.now))
+    world.objects[key] = msgspec.structs.replace(world.objects[key], metadata=metadata)
+    world.settle()
+    assert not world.names_of("decode")
+    assert world.conditions()["Degraded"]["status"] == "False"
+    again = world.plan().again
+    assert again is not None
+    world.now += again
+    told = world.conditions()["Degraded"]
+    assert (told["status"], told["reason"]) == ("True", "GroupNotGone")
+    assert f"PodGroup {key[1]} is being deleted and does not go" in told["message"]
