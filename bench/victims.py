@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from builders.members import cache, put
 from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
 from builders.victims import NOW, objects_of
-from covey.admission.queue import Decision, Entry, Want
+from covey.admission.entry import Decision, Entry, QueueStage
 from covey.api.constants import REASON_INFEASIBLE
 from covey.kube.clock import SYSTEM
 from covey.kube.process import settle_memory
@@ -114,7 +114,7 @@ async def measure(made: Cache, title: str, times: int) -> str:
         watch.cancel()
         return str(absence)
     gang, unit = GANGS[title], next(filter(None, map(made.index.unit, made.index.roots())))
-    entry = Entry(unit, Want.MINIMUM, Decision(reason=REASON_INFEASIBLE))
+    entry = Entry(unit, QueueStage.MINIMUM, Decision(reason=REASON_INFEASIBLE))
     claims, quotas = (
         Claims(made, Holding(made, clock=SYSTEM), ClaimBounds(), clock=lambda: NOW),
         Quotas(made, lambda _root: 0),

@@ -31,16 +31,19 @@ from covey.api import core
 from covey.kube.clock import SYSTEM
 from covey.kube.process import settle_memory
 from covey.kube.turns import Turns
-from covey.scheduler.admission import Admission
 from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
+from covey.scheduler.cycle import Scheduler
 from covey.scheduler.guard import ENCODER, FilterArgs, Guard
+from covey.scheduler.holding import Holding
 from covey.scheduler.main import settle_in
-from covey.scheduler.queue import Queueing
+from covey.scheduler.plugins import make_plugins
+from covey.scheduler.quotas import Quotas
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
+from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.writer import Pinned, PinResult
 
@@ -151,11 +154,13 @@ class World:
         api.bind = self.bind
         context = Context(self.cache, api, api, api, SYSTEM, AdmissionTimes(SYSTEM.wall))
         queueing = Queueing(self.cache, topologies, reserve_after=RESERVE_AFTER, clock=SYSTEM)
-        self.admission = Admission(
-            context, queueing, Reservations(self.cache, reserve_after=RESERVE_AFTER, clock=SYSTEM)
+        reservations = Reservations(self.cache, reserve_after=RESERVE_AFTER, clock=SYSTEM)
+        plugins = make_plugins(
+            context, queueing, Quotas(self.cache, queueing.priority), reservations, Holding(self.cache, SYSTEM)
         )
-        self.statuses = StatusWriter(context, self.admission.decision, announce=api.event)
-        self.admission.on_decision(self.statuses.note_change)
+        self.admission = Scheduler(context, queueing, plugins)
+        self.statuses = StatusWriter(context, self.admission.queue.decision, announce=api.event)
+        self.admission.queue.on_decision(self.statuses.note_change)
         self.releases = Releases(context, exclude=lambda *_: None, arrived=lambda _uid: False)
         guard, names = Guard(self.cache), msgspec.Raw(ENCODER.encode(self.names[:ASKED]))
         self.watchman = Watchman(partial(guard.filter, FilterArgs(self._base, names)))
@@ -260,12 +265,8 @@ class World:
 
     def oldest(self) -> str:
         """The gang of the first kind that comes first."""
-        found = [
-            (entry.order, root.name)
-            for root, entry in self.admission._books.shelf.unplaced.items()
-            if entry.gang is not None and len(entry.gang.roles[0].replicas) == KINDS[0]
-        ]
-        return min(found)[1]
+        refused = self.admission.queue.find_refused(lambda entry: len(entry.unit.roles[0].replicas) == KINDS[0])
+        return refused[0][0].name
 
 
 def _renamed(base: core.Pod, name: str, labels: Mapping[str, str] | None = None) -> core.Pod:

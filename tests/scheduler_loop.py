@@ -14,14 +14,16 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.turns import Rank, Turns
-from covey.scheduler.admission import Admission
 from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
+from covey.scheduler.cycle import Scheduler
 from covey.scheduler.holding import Holding
+from covey.scheduler.plugins import make_plugins
 from covey.scheduler.questions import Questions
-from covey.scheduler.queue import Queueing
+from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Limits, Reservations
+from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.writer import Pinned, PinResult
 
@@ -119,11 +121,11 @@ class Loop:
         self._wrong: list[AssertionError] = []
         self.writer = Writer()
         writer: Any = self.writer
-        queueing = Queueing(made, Topologies(made), reserve_after=reserve_after, clock=SYSTEM)
+        self.queueing = Queueing(made, Topologies(made), reserve_after=reserve_after, clock=SYSTEM)
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         self.now = 0.0
         self.holding = Holding(made, Clock(lambda: self.now, lambda: WALL + self.now))
-        reservations = Reservations(
+        self.reservations = Reservations(
             made,
             reserve_after=reserve_after,
             limits=limits,
@@ -134,8 +136,12 @@ class Loop:
         api: Any = self.client
         clock = Clock(lambda: self.now)
         context = Context(made, api, writer, recorder, clock, AdmissionTimes(clock.wall))
-        self.admission = Admission(context, queueing, reservations, self.holding)
-        self.admission.on_decision(decided)
+        self.quotas = Quotas(made, self.queueing.priority)
+        parts = make_plugins(context, self.queueing, self.quotas, self.reservations, self.holding)
+        # Those that answer questions are registered by who asks some.
+        self.admission = Scheduler(context, self.queueing, [each for each in parts if not isinstance(each, Questions)])
+        self.queue = self.admission.queue
+        self.admission.queue.on_decision(decided)
         self.holding.begin()
         self.admission.begin()
 
@@ -148,7 +154,7 @@ class Loop:
 
         The process goes on where a plan fails: an assertion in the midst of it would be logged, and nothing else.
         """
-        claims: Any = self.admission._books.claims
+        claims: Any = self.reservations.claims
         find = claims.find
 
         async def find_and_judge(entry: Any, asked: Any, *rest: Any) -> core.Claim | None:
@@ -174,15 +180,15 @@ class Loop:
 
     def claims(self) -> dict[Key, core.Claim | None]:
         """The claim of each root, as it would be written."""
-        return {root: self.admission.decision(root).claim for root in self.cache.index.roots()}
+        return {root: self.admission.queue.decision(root).claim for root in self.cache.index.roots()}
 
     async def turn(self) -> dict[str, str]:
         """One pass; returns the pods that it gave places, and where."""
         self.writer.pinned.clear()
-        await self.admission._pass()
+        await self.admission.run_pass()
         for error in self._wrong:
             raise error
-        for task in list(self.admission._commits.tasks):
+        for task in list(self.admission.commits.tasks):
             await task
         return dict(self.writer.pinned)
 

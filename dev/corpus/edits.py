@@ -25,7 +25,7 @@ class Change:
     """Text of one function that is replaced. Line breaks and indentation do not count when it is sought."""
 
     at: str
-    """``scheduler/books.py:Books.help``: a module of the product, and the qualified name of a function or class; or a module."""
+    """``scheduler/cycle.py:Scheduler.assess``: a module of the product, and the qualified name of a function or class; or a module."""
     old: str
     new: str
 

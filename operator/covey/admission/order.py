@@ -68,7 +68,7 @@ PATIENCE: Final = 2.0
 Place = tuple[Lane, Order]
 
 
-class Queue(Generic[N]):
+class SortedQueue(Generic[N]):
     """Names in the order of their lanes and gangs; of each name there is one."""
 
     def __init__(self) -> None:
@@ -119,12 +119,12 @@ class Queue(Generic[N]):
         return self._sorted[0] if self._sorted else None
 
 
-class Line(Generic[N]):
+class ActiveQueue(Generic[N]):
     """The queue of gangs that want places now, and of those whose minimum is about to come."""
 
     def __init__(self) -> None:
-        self._minimums: Queue[N] = Queue()
-        self._surplus: Queue[N] = Queue()
+        self._minimums: SortedQueue[N] = SortedQueue()
+        self._surplus: SortedQueue[N] = SortedQueue()
         #: Name → priority, until when it is waited for, and the resources that it is short of.
         self._coming: dict[N, tuple[int, float, Collection[str]]] = {}
         #: Of surplus, since when it has wanted a place, the resources that it takes, and how many pods it is.
@@ -315,4 +315,4 @@ def torn(unit: Unit) -> bool:
     return any(podstate.pinned_node(pod) for pod in unit.pods()) and not unit.minimum_met(lambda _pod: True)
 
 
-__all__ = ["PATIENCE", "Line", "Order", "Queue"]
+__all__ = ["PATIENCE", "ActiveQueue", "Order", "SortedQueue"]

@@ -21,7 +21,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from covey.admission.growth import Footprint
 from covey.admission.nodes import number
 from covey.admission.order import Order
-from covey.admission.wake import EVERYWHERE, Ask, Need, demand_of, room_for
+from covey.admission.wake import EVERYWHERE, Need, QueueingHint, demand_of, room_for
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,
@@ -217,7 +217,7 @@ def scarce(shape: Shape) -> str:
 
 
 def choose(
-    ask: Ask,
+    ask: QueueingHint,
     inventory: Inventory,
     ending: Callable[[str], Ending],
     current: Path | None = None,
@@ -253,7 +253,7 @@ def choose(
     return None
 
 
-def _largest(ask: Ask) -> Need | None:
+def _largest(ask: QueueingHint) -> Need | None:
     """The finest of the needs that hold for all the gang; else that of the largest part."""
     needs = [need for part in ask.parts or () for need in part.needs]
     return max(needs, key=lambda need: (need.count, need.depth), default=None)

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from covey.admission.entitlement import FIRST, Lane
-from covey.admission.order import Line
+from covey.admission.order import ActiveQueue
 from covey.admission.reservation import Kept, Reservations, confine
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
@@ -187,7 +187,7 @@ def plan_round(
     kept: Reservations[str] = Reservations()
     for number, each in enumerate(reserved):
         kept.keep(str(number), each)
-    line: Line[int] = Line()
+    line: ActiveQueue[int] = ActiveQueue()
     for number, gang in enumerate(placed):
         line.add(number, gang.order)
     minimums: dict[int, Answer] = {}

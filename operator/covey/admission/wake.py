@@ -1,4 +1,4 @@
-"""Conditions that make a refused gang worth planning again: pure. ``scheduler.books.Books.help`` wakes it then.
+"""Conditions that make a refused gang worth planning again: pure. the scheduling queue activates it then.
 
 Two answers come from it without a plan. *Can this node help?* A change of a node makes a gang fit only if one of its
 missing pods fits there, and only if the domain in which that pod must lie can take all that must lie there with it: the
@@ -50,7 +50,7 @@ class _Counted:
     sums: dict[tuple[str, Path], int] = field(default_factory=dict)
 
 
-class Slots:
+class FitCounts:
     """The counts over an inventory whose changes are told."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class Need:
     sums: tuple[tuple[str, int], ...]
     anchor: Path | None = None
 
-    def met_at(self, topology: str, path: Path, inventory: Inventory, slots: Slots) -> bool:
+    def met_at(self, topology: str, path: Path, inventory: Inventory, slots: FitCounts) -> bool:
         """Tell whether the domain of this depth around a node could take the pods."""
         head = path[: self.depth + 1]
         if head and head[-1] is None:
@@ -190,7 +190,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class QueueingHint:
     """The condition for which a gang waits. ``key`` is the same for gangs whose question is the same; None for one that is alone.
 
     ``parts`` is None where it cannot be told what would help: then any change may. ``wide``: a node can help also where
@@ -202,7 +202,7 @@ class Ask:
     key: Hashable = None
     wide: bool = False
 
-    def can_help(self, node: NodeState, inventory: Inventory, slots: Slots) -> bool:
+    def can_help(self, node: NodeState, inventory: Inventory, slots: FitCounts) -> bool:
         """Tell whether a change of this node can make the gang, or a replica of its surplus, fit."""
         leaf = node.leaves.get(self.topology)
         if leaf is None or self.parts is None:
@@ -219,16 +219,16 @@ class Ask:
 
 
 #: Of a unit that any change may help.
-ANYTHING: Final = Ask("", None)
+ANYTHING: Final = QueueingHint("", None)
 
 
-def ask_for_minimum(gang: Gang, inventory: Inventory) -> Ask:
+def hint_for_minimum(gang: Gang, inventory: Inventory) -> QueueingHint:
     """The condition for a gang whose minimum found no room."""
     told = with_terms(gang, inventory.terms)
     return _ask(told, inventory, minimum_demands(told), surplus=False)
 
 
-def ask_for_surplus(gang: Gang, inventory: Inventory) -> Ask:
+def hint_for_surplus(gang: Gang, inventory: Inventory) -> QueueingHint:
     """The condition for a gang none of whose further replicas found room."""
     told = with_terms(gang, inventory.terms)
     return _ask(told, inventory, surplus_demands(told), surplus=True)
@@ -254,22 +254,22 @@ def same_question(gang: Gang, terms: TermCounts) -> Hashable:
         for role in gang.roles
     )
     levels = (gang.topology, gang.required, gang.preferred, gang.proximity)
-    # What is kept for others is no part of the question: whoever joins an answer compares it (``Shelf.join``).
+    # What is kept for others is no part of the question: whoever joins an answer compares it (``SchedulingQueue.join_class``).
     excluded = frozenset(each for each in gang.excluded_nodes.items() if each[1] != RESERVED)
     return (levels, roles, excluded, terms.version)
 
 
-def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> Ask:
+def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> QueueingHint:
     """The ask of a gang that is told which anti-affinity terms speak of its pods."""
     # What is missing of one choice says nothing about the others, and what leaves a clique opens all its nodes.
     # Pods that are spread may be helped by what comes or goes in any other domain.
     missing = [pod.shape for demand in demands for pod in demand.missing]
     if _is_open(gang) or any(shape.clique or shape.pod_spread for shape in missing):
-        return Ask(gang.topology, None)
+        return QueueingHint(gang.topology, None)
     try:
         parts = _parts(gang, inventory, demands, surplus=surplus)
     except KeyError:  # a topology or a level that is gone
-        return Ask(gang.topology, None)
+        return QueueingHint(gang.topology, None)
     wide = gang.spread is not None or any(
         shape.wide_terms or not all(map(is_host, shape.matched))
         for role in gang.roles
@@ -277,7 +277,7 @@ def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus
         for shape in (pod.shape for pod in replica.pods if pod.node is None)
     )
     key = None if surplus else same_question(gang, inventory.terms)
-    return Ask(gang.topology, parts, key, wide)
+    return QueueingHint(gang.topology, parts, key, wide)
 
 
 def _is_open(gang: Gang) -> bool:
@@ -349,13 +349,13 @@ def demand_of(shape: Shape, resource: str) -> tuple[int, int]:
 
 __all__ = [
     "ANYTHING",
-    "Ask",
+    "FitCounts",
     "Need",
     "Part",
-    "Slots",
-    "ask_for_minimum",
-    "ask_for_surplus",
+    "QueueingHint",
     "demand_of",
+    "hint_for_minimum",
+    "hint_for_surplus",
     "room_for",
     "same_question",
 ]

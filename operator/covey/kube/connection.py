@@ -27,7 +27,7 @@ from covey.kube.kubeconfig_guards import (
     Merger,
     RESTClientObject,
 )
-from covey.kube.renewal import Plugin, Renewal, id_token, token_file
+from covey.kube.renewal import ExecPlugin, Renewal, id_token, token_file
 
 #: Where the kubelet mounts a pod's account.
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -208,7 +208,7 @@ def _renewal(chosen: _Chosen, renewed: Entry, tls: ssl.SSLContext | None) -> Ren
     if "tokenFile" in renewed:
         return Renewal(token_file(Path(renewed["tokenFile"])))
     if "exec" in renewed:
-        return Renewal(Plugin(renewed["exec"], _cluster_info(chosen.cluster), tls).read)
+        return Renewal(ExecPlugin(renewed["exec"], _cluster_info(chosen.cluster), tls).read)
     if "auth-provider" in renewed:
         return Renewal(id_token(lambda: _id_token(chosen)))
     return None

@@ -120,7 +120,7 @@ def _expiry(token: str) -> float:
         return -math.inf
 
 
-class Plugin(ExecProvider):
+class ExecPlugin(ExecProvider):
     """A program that prints a bearer token, a client certificate, or both (``client.authentication.k8s.io``).
 
     The client says nothing to a program about the cluster, takes its output for the terminal, and lets it read standard

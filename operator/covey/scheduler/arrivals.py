@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import queue
+from covey.admission.entry import Entry, QueueStage, waiting_since
 from covey.admission.preemption import MOST_NODES
-from covey.admission.queue import Entry, Want
 from covey.admission.reservation import choose_arrived
 from covey.api import core
 from covey.api.annotations import LONGEST_WAIT, NodesAsked, read_asked
@@ -40,9 +39,9 @@ class Arrivals:
         """The nodes that an autoscaler makes for a minimum that was refused, as far as they count now."""
         root = self._cache.index.root(entry.unit.key) or entry.unit.root
         note = root.metadata.annotation(ANNOTATION_CAPACITY_ASKED)
-        if note is None or entry.want is not Want.MINIMUM or root.is_native:
+        if note is None or entry.stage is not QueueStage.MINIMUM or root.is_native:
             return None
-        asked, since = read_asked(note), queue.waiting_since(root)
+        asked, since = read_asked(note), waiting_since(root)
         if asked is None or since is None:
             return None
         return replace(asked, since=max(asked.since, since, self._clock() - _LONGEST * asked.wait))

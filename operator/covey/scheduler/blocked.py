@@ -8,17 +8,18 @@ makes others, gives its pods back: longer after each time, in memory alone.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from covey.admission.entry import Entry, QueueStage
 from covey.admission.expected import is_expected
-from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key, Unit
-from covey.api import core
-from covey.api.constants import REASON_WAITING
+from covey.api.constants import REASON_WAITING, RELEASE_GIVEN_BACK
 from covey.model import podstate
+from covey.scheduler.plugin import Plugin
 
 #: Seconds for which gangs lack pods side by side before they say so.
 LASTING: Final = 30.0
@@ -51,34 +52,29 @@ class _Line:
     ages: list[tuple[tuple[str, str], Key]] = field(default_factory=list)
 
 
-class BlockedGangs:
+class BlockedGangs(Plugin):
     """The gangs that lack pods, by namespace.
 
     Args:
-        mark: has a unit looked at again.
+        clock: monotonic seconds; None for those of the event loop.
     """
 
-    def __init__(self, mark: Callable[[Key], None]) -> None:
-        self._mark = mark
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._lines: dict[str, _Line] = {}
         #: How often gangs have given their pods back, until they start or are gone.
         self._times: dict[Key, int] = {}
 
-    def note(self, root: Key, entry: Entry, now: float) -> Entry:
-        """Take notice of a unit; its entry names another one that waits beside it.
-
-        Args:
-            root: its key.
-            entry: as it was assessed.
-            now: the event loop's clock.
-        """
+    def assess(self, entry: Entry, before: Entry | None) -> Entry:  # noqa: ARG002 - as every plugin
+        """Take notice of a unit; its entry names another one that waits beside it."""
+        root, now = entry.unit.key, self._clock()
         if not _lacks_pods(entry):
-            if entry.want is not Want.PODS:
+            if entry.stage is not QueueStage.PODS:
                 self._times.pop(root, None)
             self._drop(root)
             return entry
-        before = self._find(root)
-        if before is None:
+        known = self._find(root)
+        if known is None:
             times = self._times.get(root, 0)
             due = now + min(FIRST * 2.0 ** min(times, 16), LONGEST)
             age = (str(entry.unit.root.metadata.creation_timestamp), root.name)
@@ -87,9 +83,9 @@ class BlockedGangs:
             insort(line.ages, (age, root))
             self._tell(root)
         else:
-            before.unit = entry.unit
-            if not before.lasts and now >= before.since + LASTING:
-                before.lasts = True
+            known.unit = entry.unit
+            if not known.lasts and now >= known.since + LASTING:
+                known.lasts = True
                 self._tell(root)
         other = self._other(root, now)
         if other is None:
@@ -100,23 +96,24 @@ class BlockedGangs:
         )
         return replace(entry, decision=replace(entry.decision, message=why))
 
-    def left(self, root: Key, now: float) -> float | None:
-        """Seconds until something is to be done or said for a unit by time alone; None for nothing."""
-        waiting = self._find(root)
+    def deadlines(self, entry: Entry) -> Iterator[float]:
+        """Seconds until something is to be done or said for a unit by time alone."""
+        waiting, now = self._find(entry.unit.key), self._clock()
         times = (waiting.since + LASTING, waiting.due) if waiting is not None else ()
-        return min((time - now for time in times if time > now), default=None)
+        yield from (time - now for time in times if time > now)
 
-    def take_pods(self, root: Key, now: float) -> list[core.Pod]:
-        """The pods that a unit gives back now, to one that is older; none where their controller makes others at once."""
-        waiting = self._find(root)
+    def note_assessed(self, root: Key) -> None:
+        """Give up the pods of a unit for one that is older, when it is time; not where their controller makes others at once."""
+        waiting, now = self._find(root), self._clock()
         if waiting is None or now < waiting.due or self._other(root, now, older=True) is None:
-            return []
+            return
         pods = [*waiting.unit.pods()]
         if any((owner := pod.metadata.controller) is None or owner.kind != "Job" for pod in pods):
-            return []
+            return
         self._times[root] = waiting.times + 1
         self._drop(root)
-        return pods
+        if pods:
+            self.handle.commits.give_up(pods, RELEASE_GIVEN_BACK)
 
     def forget(self, root: Key) -> None:
         """A unit is gone."""
@@ -155,11 +152,11 @@ class BlockedGangs:
         oldest = [key for _, key in ages[:3] if key != root][:2]
         youngest = [key for _, key in ages[-2:] if key != root][-1:]
         for key in {*oldest, *youngest}:
-            self._mark(key)
+            self.handle.queue.requeue(key)
 
 
 def _lacks_pods(entry: Entry) -> bool:
-    if entry.want is not Want.PODS or entry.decision.reason != REASON_WAITING:
+    if entry.stage is not QueueStage.PODS or entry.decision.reason != REASON_WAITING:
         return False
     owner, pods = entry.unit.root.metadata.controller, [*entry.unit.pods()]
     is_ours = owner is not None and owner.kind == "DisaggregatedInference"

@@ -22,12 +22,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from covey.admission import queue
+from covey.admission.entry import Entry, QueueStage, waiting_since
 from covey.admission.growth import find_room_beside, with_surplus
 from covey.admission.ordinary import POD, OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import MOST_NODES, MOST_STEPS, Nobody, Taking, search
-from covey.admission.queue import Entry, Want
 from covey.admission.quota import Charge
 from covey.admission.reclaim import reclaim
 from covey.admission.reservation import scarce
@@ -56,9 +55,9 @@ from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.holding import Holding
-from covey.scheduler.queue import root_priority
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
+from covey.scheduler.surroundings import root_priority
 
 log = get_logger(__name__)
 
@@ -119,8 +118,8 @@ class Claims:
             right: whether it may reclaim, whatever its priority and its class.
         """
         root = self._cache.index.root(entry.unit.key) or entry.unit.root
-        since = queue.waiting_since(root)
-        if entry.want is not Want.MINIMUM or since is None or not self._terms.per_minute or root.is_native:
+        since = waiting_since(root)
+        if entry.stage is not QueueStage.MINIMUM or since is None or not self._terms.per_minute or root.is_native:
             return None
         owner = root.metadata.controller
         if owner is not None and owner.kind == "Job":
@@ -349,7 +348,7 @@ class Claims:
     async def ask(self, unit: Unit, question: Callable[..., A], asked: Gang, going: frozenset[str] = frozenset()) -> A:
         """Ask a question of the inventory as the planner sees it, in a thread; only of pods that go where some are named."""
         freeing = going or frozenset(self._freeing(self._cache.index.ending(), self._patience(unit)))
-        with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(unit.key, inventory):
+        with self._cache.capacity.planning() as inventory, self._holding.snapshot(unit.key, inventory):
             return await asyncio.to_thread(partial(question, asked, inventory, freeing=freeing))
 
     def note_gone(self, unit: Unit) -> bool:
@@ -376,7 +375,7 @@ class Claims:
             return None
         labels = (pod.metadata.label for pod in members if pod.metadata.uid in going)
         places = {(label(LABEL_ROLE) or "", label(LABEL_REPLICA)) for label in labels}
-        surplus = entry.want is Want.SURPLUS
+        surplus = entry.stage is QueueStage.SURPLUS
         gang = with_surplus(asked, Counter(role for role, _ in places)) if surplus else asked
         gang = replace(gang, excluded_nodes={**others, **gang.excluded_nodes})
 

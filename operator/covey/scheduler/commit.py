@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission.queue import Want
+from covey.admission.entry import QueueStage
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, REASON_DENIED, RELEASE_CONFLICT
@@ -27,7 +27,7 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.cache import Cache
 from covey.scheduler.context import Context
-from covey.scheduler.queue import Parking
+from covey.scheduler.queue import SchedulingQueue
 from covey.scheduler.topologies import write_topology
 from covey.scheduler.writer import Pinned, PodWriter
 
@@ -133,16 +133,14 @@ log = get_logger(__name__)
 class Commits:
     """The decisions that are being carried out.
 
-    ``mark`` is told of each unit that is to be looked at again, ``denied`` of one whose pins the API server denied, and
-    its words.
+    ``denied`` is told of a unit whose pins the API server denied, and its words.
     """
 
     def __init__(
         self,
         context: Context,
-        parking: Parking,
+        queue: SchedulingQueue,
         *,
-        mark: Callable[[Key], None],
         denied: Callable[[Key, str], None],
     ) -> None:
         self._cache = context.cache
@@ -152,14 +150,13 @@ class Commits:
         self._writer = context.writer
         self._recorder = context.recorder
         self._admission_times = context.admission_times
-        self._parking = parking
-        self._mark = mark
+        self._queue = queue
         self._denied = denied
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def admit(self, root: Key, topology: str, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
+    def admit(self, root: Key, topology: str, placements: Sequence[Placement], stage: QueueStage, rank: Rank) -> None:
         """Send the pins of a decision that was assumed, once the root tells in which topology it was made."""
-        self._start(self._commit(root, topology, placements, want, rank))
+        self._start(self._commit(root, topology, placements, stage, rank))
 
     def give_up(self, pods: Sequence[core.Pod], reason: str = RELEASE_CONFLICT) -> None:
         """Have pods replaced: pins around which the rest of their gang cannot be planned, or what keeps another from its pods."""
@@ -170,12 +167,14 @@ class Commits:
         for task in self.tasks:
             task.cancel()
 
-    async def _commit(self, root: Key, topology: str, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
+    async def _commit(
+        self, root: Key, topology: str, placements: Sequence[Placement], stage: QueueStage, rank: Rank
+    ) -> None:
         started = time.perf_counter()
         if not await self._write_topology(root, topology):
             for placement in placements:
                 self._cache.unassume(placement.pod.metadata.uid)
-            self._mark(root)
+            self._queue.requeue(root)
             return
         committed = await self.committer.commit(placements, rank=rank, rehearse=self._was_denied(root))
         done = committed.outcomes.get(Pinned.DONE, 0)
@@ -183,7 +182,7 @@ class Commits:
             "gang admitted" if done == len(placements) else "gang partly admitted",
             namespace=root.namespace,
             root=root.name,
-            kind=want.value,
+            kind=stage.value,
             pods=done,
             of=len(placements),
             seconds=round(time.perf_counter() - started, 3),
@@ -191,8 +190,8 @@ class Commits:
         if committed.denied:
             self._denied(root, committed.denied)
         if done == len(placements):
-            self._done(root, want, [each.pod for each in placements])
-        self._mark(root)
+            self._done(root, stage, [each.pod for each in placements])
+        self._queue.requeue(root)
 
     async def _write_topology(self, root: Key, topology: str) -> bool:
         """Have the root tell its topology before a pod does; False where the API server has not taken it."""
@@ -206,25 +205,25 @@ class Commits:
             return False
         return True
 
-    def _done(self, root: Key, want: Want, pods: Sequence[core.Pod]) -> None:
-        self._parking.accept(root)
-        metrics.GANG_ADMISSIONS.labels(want.value).inc()
+    def _done(self, root: Key, stage: QueueStage, pods: Sequence[core.Pod]) -> None:
+        self._queue.note_pinned(root)
+        metrics.GANG_ADMISSIONS.labels(stage.value).inc()
         unit = self._cache.index.unit(root)
         if unit is None:
             return
-        if want is Want.MINIMUM:
+        if stage is QueueStage.MINIMUM:
             self._admission_times.note_admission(unit, pods)
         controller = unit.root.metadata.controller
         # Of a resource's units the operator says so, on the resource.
         if controller is None or controller.kind != "DisaggregatedInference":
-            note = f"{len(pods)} pods of the {want.value} are assigned nodes"
+            note = f"{len(pods)} pods of the {stage.value} are assigned nodes"
             self._recorder.event(reference(unit), "Normal", "Admitted", note, "Admit")
 
     def _was_denied(self, root: Key) -> bool:
         """The unit's last pins were denied, by what is remembered or, after a restart, by its status."""
         unit = self._cache.index.unit(root)
         said = core.condition(unit.root.status.conditions, ADMITTED) if unit else None
-        return self._parking.was_denied(root) or (said is not None and said.reason == REASON_DENIED)
+        return self._queue.was_denied(root) or (said is not None and said.reason == REASON_DENIED)
 
     async def _give_up(self, pods: Sequence[core.Pod], reason: str) -> None:
         await asyncio.gather(*(self._writer.release(pod, reason) for pod in pods))

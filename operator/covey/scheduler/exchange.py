@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from covey.admission.entry import Entry, QueueStage
 from covey.admission.exchange import LIMIT_MET, ExchangeTerms, Judgement, judge_exchange
 from covey.admission.gangs import UnplannableError
 from covey.admission.growth import template
@@ -26,12 +28,12 @@ from covey.api.exchange import ExchangeQuestion, describe_vector, read_question
 from covey.observability.logging import get_logger
 from covey.placement.cluster import resources
 from covey.placement.model import ReplicaRequest
-from covey.scheduler.admission import Admission
 from covey.scheduler.context import Context
+from covey.scheduler.plugin import CycleState, Nomination
 from covey.scheduler.questions import FAILED, TRIES, BrokenOff, Open, Questions
-from covey.scheduler.queue import Queueing
-from covey.scheduler.quotas import Swap
+from covey.scheduler.quotas import Quotas, Swap
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.surroundings import Queueing
 
 log = get_logger(__name__)
 
@@ -46,11 +48,23 @@ class Exchanges(Questions[ExchangeQuestion]):
     rest = 4.0
     patience = 0.2
 
-    def __init__(self, context: Context, queueing: Queueing, reservations: Reservations, admission: Admission) -> None:
-        super().__init__(context, queueing, reservations, admission)
+    def __init__(self, context: Context, queueing: Queueing, quotas: Quotas, reservations: Reservations) -> None:
+        super().__init__(context, queueing, quotas, reservations)
         #: Claims that stand, and until when in seconds since the epoch; None where none is needed any more.
         self._claims: dict[Key, tuple[core.Claim | None, float]] = {}
-        reservations.exchanged = self.find_claim
+
+    def assess(self, entry: Entry, before: Entry | None) -> Entry:  # noqa: ARG002 - as every plugin
+        """Give a unit that serves the claim of its exchange, and take it from any other."""
+        current, serves = entry.decision.claim, entry.stage in {QueueStage.NOTHING, QueueStage.SURPLUS}
+        claim = self.find_claim(entry.unit.key) if serves else None
+        if claim is None and (current is None or current.purpose != PURPOSE_EXCHANGE):
+            return entry
+        return replace(entry, decision=replace(entry.decision, claim=claim))
+
+    async def post_filter(self, state: CycleState, entry: Entry) -> Nomination | None:  # noqa: ARG002 - as every plugin
+        """Let the claim of an exchange stand, whatever is refused of its unit."""
+        claim = entry.decision.claim
+        return Nomination(claim) if claim is not None and claim.purpose == PURPOSE_EXCHANGE else None
 
     def find_claim(self, root: Key) -> core.Claim | None:
         """Find the claim that stands for a unit; before this process has decided anything, the one that is stored."""
@@ -86,8 +100,8 @@ class Exchanges(Questions[ExchangeQuestion]):
         unit = self._cache.index.unit(key)
         if judgement.feasible and unit is not None and self._asks(key, asked):
             self._claims[key] = (_make_claim(unit, judgement, resource, core.rfc3339(now)), now + question.seconds)
-            asyncio.get_running_loop().call_later(question.seconds, self._admission.mark, key)
-            self._admission.mark(key)
+            asyncio.get_running_loop().call_later(question.seconds, self.handle.queue.requeue, key)
+            self.handle.queue.requeue(key)
         return dump_judgement(question.asked, core.rfc3339(now), judgement)
 
     async def _judge(self, root: core.Group, question: ExchangeQuestion, tries: int) -> tuple[Judgement, str]:
@@ -108,7 +122,7 @@ class Exchanges(Questions[ExchangeQuestion]):
         gone = {key for donor in found.donors for key in donor.pods}
         key = Key(root.kind, root.metadata.namespace, root.metadata.name)
         swaps = [*self._find_promised(root), (key, question.roles, gone)]
-        if found.feasible and (why := self._queueing.quotas.refuse_exchange(swaps, models_of)):
+        if found.feasible and (why := self._quotas.refuse_exchange(swaps, models_of)):
             return Judgement(feasible=False, message=why), ""
         scarcest = (scarce(pod.shape) for model in known.values() for pod in model.pods)
         return found, min(scarcest, key=resources.rank, default="")
@@ -131,7 +145,7 @@ class Exchanges(Questions[ExchangeQuestion]):
         super()._forget(root, group)
         stored = group.status.claim if group is not None else None
         if self._claims.pop(root, None) is not None or (stored is not None and stored.purpose == PURPOSE_EXCHANGE):
-            self._admission.mark(root)
+            self.handle.queue.requeue(root)
 
     def _may_write(self, root: Key, body: dict[str, Any]) -> bool:
         """Tell whether the watch has shown the claim of an answer."""

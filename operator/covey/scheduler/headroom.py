@@ -98,7 +98,7 @@ class HeadroomQuestions(Questions[Question]):
     ) -> HeadroomAnswer:
         """No more than quota leaves, wherever the replicas would lie."""
         key = Key(root.kind, root.metadata.namespace, root.metadata.name)
-        room_for = partial(self._queueing.quotas.room_for, key)
+        room_for = partial(self._quotas.room_for, key)
         return within_quota(answer, sites, room_for, is_shared=is_shared, shape=self._shape)
 
 

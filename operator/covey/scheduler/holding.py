@@ -3,14 +3,12 @@
 Every replica of the process does so, leading or not, for each answers its own kube-scheduler: gangs are planned without
 that room, and ordinary pods are kept off it like off the room of admitted gangs. Nothing is held that is taken already:
 pods that other schedulers bind cannot be kept off, and a hold gives way to them. The unit itself is planned as if
-nothing was held for it (``without_holds_of``). A hold without a successor ends within seconds while an operator leads: one
+nothing was held for it (``snapshot``). A hold without a successor ends within seconds while an operator leads: one
 that quota or a policy denies needs no room. A successor that is made later says where its predecessor was, and has that
 room held again if it is free.
 
 A unit's queue is charged on for a pod from its deletion on, while it holds its node itself, and for its hold then, so that
 its quota goes to nobody else meanwhile (``holds_of``).
-
-Asks for refused units with bound members whether they would fit if some were given up (``admission.growth``).
 """
 
 from __future__ import annotations
@@ -19,11 +17,9 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from covey.admission import losses
-from covey.admission.growth import smallest_move
 from covey.admission.losses import Hold
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -31,49 +27,11 @@ from covey.kube.clock import Clock
 from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang
 from covey.placement.overlay import overlay
-from covey.placement.planner import is_small
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.operator_lease import ALWAYS, LOOK, OperatorLease
+from covey.scheduler.plugin import Handle, Plugin
 from covey.scheduler.settings import MAX_HOLD
-
-#: Seconds for which an answer holds: a unit may be refused many times while others end around it.
-ASKED: Final = 10.0
-
-
-class Moves:
-    """The answers of the last seconds."""
-
-    def __init__(self, cache: Cache, holding: Holding) -> None:
-        self._cache = cache
-        self._holding = holding
-        #: Unit → when it was asked (event loop's clock), and the answer.
-        self._found: dict[Key, tuple[float, str]] = {}
-
-    async def find(self, unit: Unit, gang: Gang) -> str:
-        """Find what would have to be given up for a refused unit to fit; nothing where that would not help.
-
-        Args:
-            unit: the unit.
-            gang: as it was planned.
-        """
-        bound = {pod.metadata.uid for pod in unit.pods() if podstate.occupies_node(pod)}
-        if not bound:
-            return ""
-        now = asyncio.get_running_loop().time()
-        self._found = {root: each for root, each in self._found.items() if now < each[0] + ASKED}
-        if unit.key not in self._found:
-            self._found[unit.key] = (now, await self._ask(unit.key, gang, bound))
-        return self._found[unit.key][1]
-
-    async def _ask(self, root: Key, gang: Gang, bound: set[str]) -> str:
-        planner = partial(smallest_move, gang, bound=bound)
-        with self._cache.capacity.planning() as inventory, self._holding.without_holds_of(root, inventory):
-            if is_small(gang, inventory):
-                return planner(inventory)
-            return await asyncio.to_thread(planner, inventory)
-
 
 #: Seconds that holds may be late to end.
 LATE: Final = 0.02
@@ -82,7 +40,7 @@ SUCCESSOR: Final = 10.0
 FOREVER: Final = float("inf")
 
 
-class Holding:
+class Holding(Plugin):
     """The holds of all units.
 
     Args:
@@ -123,9 +81,13 @@ class Holding:
         self._news = asyncio.Event()
         cache.subscribe(Listener(unit=self._unit, pod=self._pod, gone=self._on_pod_deleted))
 
-    def of(self, root: Key) -> bool:
-        """Room is held for a unit."""
-        return root in self._holds
+    def attach(self, handle: Handle) -> None:
+        """Requeue units here for which less is held than before."""
+        self.on_drop = handle.queue.requeue
+
+    def shares_refusal(self, root: Key) -> bool:
+        """Tell whether nothing is held for a unit: what is makes its question one of its own."""
+        return root not in self._holds
 
     def holds_of(self, root: Key) -> list[Hold]:
         """The room that is held for a unit, and what is going to be once pods of it that are being deleted are gone."""
@@ -143,7 +105,7 @@ class Holding:
         for pod in pods:
             self._read(pod)
 
-    async def run(self) -> None:
+    async def end_holds(self) -> None:
         """End holds whose time is over, for ever."""
         look = self._clock()
         while True:
@@ -195,7 +157,7 @@ class Holding:
         )
 
     @contextmanager
-    def without_holds_of(self, root: Key, inventory: Inventory) -> Iterator[None]:
+    def snapshot(self, root: Key, inventory: Inventory) -> Iterator[None]:
         """Let the planner see what is held for a unit as free; nobody else may look at the inventory meanwhile."""
         held = list(self._holds.get(root, ()))
         if not held:
@@ -206,7 +168,7 @@ class Holding:
             yield
 
     @contextmanager
-    def place_unit(self, root: Key) -> Iterator[None]:
+    def place(self, root: Key) -> Iterator[None]:
         """Let a unit take its places; what is held for the others is held on where its new pods have left it room."""
         holds = self._holds.pop(root, {})
         for hold in holds.values():

@@ -35,7 +35,6 @@ from covey.kube.resources import PODS
 from covey.kube.transport import Transport
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
-from covey.scheduler.admission import Admission
 from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
@@ -44,19 +43,21 @@ from covey.scheduler.certificates import Callers, add_check
 from covey.scheduler.claims import ClaimBounds
 from covey.scheduler.commit import reference
 from covey.scheduler.context import Context
+from covey.scheduler.cycle import Scheduler
 from covey.scheduler.devices import Surveyor
-from covey.scheduler.exchange import Exchanges
 from covey.scheduler.guard import Guard
-from covey.scheduler.headroom import HeadroomQuestions
 from covey.scheduler.holding import Holding
 from covey.scheduler.operator_lease import OperatorLease
-from covey.scheduler.queue import Queueing
+from covey.scheduler.plugin import at
+from covey.scheduler.plugins import make_plugins
+from covey.scheduler.quotas import Quotas
 from covey.scheduler.refused_pods import RefusedPod
 from covey.scheduler.releases import Releases, Unmarked
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, ExtenderServer
 from covey.scheduler.settings import OrdinaryPods, SchedulerSettings
 from covey.scheduler.statuses import StatusWriter, UnreadGroups
+from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.turns import ActiveLabel
 from covey.scheduler.usage import UsageWriter
@@ -198,7 +199,7 @@ class Process:
             tasks.create_task(cache.run())
             await cache.wait_synced()
             holding.begin()
-            tasks.create_task(holding.run())
+            tasks.create_task(holding.end_holds())
             # A walk stops everything, the loop too: 10,000 new objects are 5 ms, and five times that 25 ms.
             process.settle_memory(10_000, 5, 5_000)
             if self._active is not None:
@@ -295,15 +296,14 @@ class _Leader:
             ),
             holding=holding,
         )
-        self._admission = Admission(context, self._queueing, reservations, holding)
-        parts = (context, self._queueing, reservations, self._admission)
-        self._headroom, self._exchanges = HeadroomQuestions(*parts), Exchanges(*parts)
-        self._admission.on_idle(self._step)
+        quotas = Quotas(cache, self._queueing.priority)
+        self._plugins = make_plugins(context, self._queueing, quotas, reservations, holding)
+        self._scheduler = Scheduler(context, self._queueing, self._plugins)
         self._statuses = StatusWriter(
-            context, self._admission.decision, announce=self._announce, announce_pod=self._announce_pod
+            context, self._scheduler.queue.decision, announce=self._announce, announce_pod=self._announce_pod
         )
-        self._admission.on_decision(self._statuses.note_change)
-        self._usage = UsageWriter(context, self._queueing.quotas)
+        self._scheduler.queue.on_decision(self._statuses.note_change)
+        self._usage = UsageWriter(context, quotas)
         self._surveyor = Surveyor(cache.capacity.room, topologies.default, guards=settings.guards)
         self._releases = Releases(context, exclude=self._exclude, arrived=binder.waiting.__contains__, callers=callers)
         self._unmarked = None
@@ -316,24 +316,19 @@ class _Leader:
         if self._unread is not None:
             self._unread.begin()
         parts: tuple[Coroutine[None, None, None], ...] = (
-            self._admission.run(),
-            self._statuses.run(self._admission.settled.wait),
-            self._releases.run(self._admission.settled.wait),
-            self._headroom.run(self._admission.settled.wait),
-            self._exchanges.run(self._admission.settled.wait),
-            self._usage.run(self._admission.settled.wait),
+            self._scheduler.run(),
+            self._statuses.run(self._scheduler.settled.wait),
+            self._releases.run(self._scheduler.settled.wait),
+            *(plugin.run(self._scheduler.settled.wait) for plugin in at(self._plugins, "run")),
+            self._usage.run(self._scheduler.settled.wait),
             self._recorder.run(),
             self._surveyor.run(),
-            *([self._unmarked.run(self._admission.settled.wait)] if self._unmarked else []),
+            *([self._unmarked.run(self._scheduler.settled.wait)] if self._unmarked else []),
         )
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
                 tasks.create_task(part)
-            await settle_in(self._admission.settled)
-
-    async def _step(self) -> bool:
-        """Answer one question, if nobody waits for a place: exchanges first, for somebody acts on those."""
-        return await self._exchanges.step() or await self._headroom.step()
+            await settle_in(self._scheduler.settled)
 
     def _announce(self, unit: Unit, decision: Decision) -> None:
         self._recorder.event(reference(unit), "Warning", decision.reason or "", decision.message, "Admit")
@@ -359,7 +354,7 @@ class _Leader:
 
     def _exclude(self, unit: Unit, node: str | None, reason: str) -> None:
         untried = node is not None and self._queueing.exclude(unit, node, reason)
-        self._admission.reject(unit.key, reason, untried=untried)
+        self._scheduler.reject(unit.key, reason, untried=untried)
 
 
 def _nothing(_pod: core.Pod) -> str | None:

@@ -3,7 +3,7 @@
 The question stands in an annotation of a root, the answer goes into that root's status, once for each question. Both are
 on the API server, so a process that ends in between leaves the question to the next one.
 
-Admission asks here for work only when no unit waits to be planned, and after a step it rests some times as long as the
+The scheduler asks here for work only when no unit is active, and after a step it rests some times as long as the
 step took: ten thousand questions take long, and nothing else takes longer for them. Namespaces take turns, so that one
 with many questions does not keep the others waiting. A step that somebody comes to wait for is broken off after a while
 and tried again later, with more patience.
@@ -21,10 +21,10 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import msgspec
 
 from covey.admission import gangs
+from covey.admission.entry import Entry, QueueStage
 from covey.admission.gangs import UnplannableError
 from covey.admission.growth import Site
 from covey.admission.headroom import HeadroomAnswer
-from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import SCHEDULING_API
@@ -35,11 +35,12 @@ from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.observability.logging import get_logger
 from covey.placement.model import PodRequest, Shape
-from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context
-from covey.scheduler.queue import Queueing
+from covey.scheduler.plugin import Plugin
+from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.surroundings import Queueing
 
 log = get_logger(__name__)
 
@@ -69,14 +70,14 @@ class Open(Generic[Q]):
     tries: int = 0
 
 
-class Questions(ABC, Generic[Q]):
+class Questions(Plugin, ABC, Generic[Q]):
     """The questions of one kind that are not answered yet.
 
     Args:
         context: of the process.
         queueing: what surrounds a unit.
+        quotas: of queues.
         reservations: what is kept for whom.
-        admission: comes first, and looks here when it has nothing else to do.
     """
 
     #: The field of a root's status, and who writes it.
@@ -87,13 +88,13 @@ class Questions(ABC, Generic[Q]):
     #: Seconds after which a step is broken off when somebody waits for a place, doubled at each try.
     patience: ClassVar[float]
 
-    def __init__(self, context: Context, queueing: Queueing, reservations: Reservations, admission: Admission) -> None:
+    def __init__(self, context: Context, queueing: Queueing, quotas: Quotas, reservations: Reservations) -> None:
         self._context = context
         self._cache = context.cache
         self._clock = context.clock
         self._queueing = queueing
+        self._quotas = quotas
         self._reservations = reservations
-        self._admission = admission
         #: By namespace, the one whose turn it is first.
         self._open: OrderedDict[str, OrderedDict[Key, Open[Q]]] = OrderedDict()
         #: Answers to be written, and what was written that the watch may not have shown yet.
@@ -142,7 +143,7 @@ class Questions(ABC, Generic[Q]):
                     self._said.pop(root, None)
                     asyncio.get_running_loop().call_later(RETRY, self._look, root)
 
-    async def step(self) -> bool:
+    async def idle(self) -> bool:
         """Take a step for one question, if there is one and it is time; False where there is not."""
         now = self._clock.monotonic()
         line = next(iter(self._open.values()), None)
@@ -151,7 +152,7 @@ class Questions(ABC, Generic[Q]):
         if now < self._due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(self._due - now, self._admission.stir)
+            self._timer = asyncio.get_running_loop().call_later(self._due - now, self.handle.queue.wake)
             return False
         await self._take_step(*next(iter(line.items())))
         ended = self._clock.monotonic()
@@ -186,7 +187,7 @@ class Questions(ABC, Generic[Q]):
             if isinstance(topology, UnplannableError):
                 raise topology
             gang = gangs.build_gang(unit, topology, self._cache.capacity.shape, around)
-            entry = Entry(unit, Want.NOTHING, replace(kept, topology=topology), gang)
+            entry = Entry(unit, QueueStage.NOTHING, replace(kept, topology=topology), gang)
             asked, _ = self._reservations.confine(self._queueing.gang_beside_siblings(entry), surplus=True)
             yield Site(asked, lacks=bool(unit.absent))
 
@@ -215,7 +216,7 @@ class Questions(ABC, Generic[Q]):
         until = self._clock.monotonic() + self.patience * 2**tries
 
         def pause() -> None:
-            if self._admission.busy() and self._clock.monotonic() >= until:
+            if self.handle.queue.news.is_set() and self._clock.monotonic() >= until:
                 raise BrokenOff
 
         return pause
@@ -237,7 +238,7 @@ class Questions(ABC, Generic[Q]):
             if before is None or before.question != question:
                 line[root] = Open(question)
                 self._count()
-                self._admission.stir()
+                self.handle.queue.wake()
         if root in self._answered:
             self._news.set()
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from covey.admission import queue
 from covey.admission.charges import Ground, Land, charge_left, charges, charges_of_pods
 from covey.admission.entitlement import (
     FIRST,
@@ -26,8 +25,8 @@ from covey.admission.entitlement import (
     lower_in_queue,
     queue_of,
 )
+from covey.admission.entry import Entry, QueueStage, waiting_since
 from covey.admission.losses import Hold
-from covey.admission.queue import Entry, Want
 from covey.admission.quota import Amounts, Charge, Ledger, Policy, Pool
 from covey.admission.reclaim import Right
 from covey.admission.rights import Promise, Promises, charges_by_flavor
@@ -49,11 +48,13 @@ from covey.model.podstate import place_of
 from covey.placement.model import Gang, Shape
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.holding import Holding
+from covey.scheduler.plugin import CycleState, Plugin, Rejection
+from covey.scheduler.queue import NO_ORDER
 
 _NOTHING: Final[Amounts] = {}
 #: A unit in an exchange: replicas wanted by role, and UIDs of the pods that give way.
 Swap = tuple[Key, Mapping[str, int], Collection[str]]
-_PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
+_PLANNED: Final = frozenset({QueueStage.MINIMUM, QueueStage.SURPLUS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Wish:
     since: float | None = None
 
 
-class Quotas:
+class Quotas(Plugin):
     """The charges of all units, and the judge of their wishes.
 
     Args:
@@ -105,16 +106,15 @@ class Quotas:
         """Call back when charges, wishes or queues have changed."""
         self._changed.append(callback)
 
-    def follow(self, holding: Holding, mark: Callable[[Key], None]) -> None:
+    def follow(self, holding: Holding) -> None:
         """Charge units for their pods that are being deleted and will get successors, and for the room that is held then."""
         self._held = holding.holds_of
-        holding.on_drop = mark
 
     def queue_of(self, root: Key) -> str | None:
         """The queue that a unit uses; None for none."""
         return self._queues.get(root)
 
-    def note(self, unit: Unit) -> None:
+    def observe(self, unit: Unit) -> None:
         """Charge a unit for what it has now."""
         self.refresh()
         root, policies = unit.key, self.ledger.policies
@@ -156,14 +156,16 @@ class Quotas:
         self._queues.pop(root, None)
         self._charge(root, self._pods.get(root, ("",))[0], None)
 
-    def note_wish(self, root: Key, entry: Entry) -> None:
+    def note_entry(self, root: Key, entry: Entry) -> None:
         """Take notice of a unit's wish."""
         name = self._queues.get(root)
         before = [found for each in self.wishes.values() if (found := each.pop(root, None)) is not None]
         now: list[Wish] = []
-        if name is not None and entry.gang is not None and entry.want in _PLANNED:
-            shapes = minimum_shapes(entry.gang) if entry.want is Want.MINIMUM else shapes_of(surplus_pods(entry.gang))
-            since = queue.waiting_since(entry.unit.root) if entry.want is Want.MINIMUM else None
+        if name is not None and entry.gang is not None and entry.stage in _PLANNED:
+            shapes = (
+                minimum_shapes(entry.gang) if entry.stage is QueueStage.MINIMUM else shapes_of(surplus_pods(entry.gang))
+            )
+            since = waiting_since(entry.unit.root) if entry.stage is QueueStage.MINIMUM else None
             now = [Wish(first_choice(self.ledger.policies[name], shapes), since)]
             self.wishes.setdefault(name, {})[root] = now[0]
         self._eased |= self._promises.enter(root, self._promise_of(root, entry))
@@ -174,13 +176,16 @@ class Quotas:
         claim, name = entry.decision.claim, self._queues.get(root)
         if claim is None or claim.purpose not in FOR_OTHERS or not claim.victims or name is None or entry.gang is None:
             return None
-        if entry.want is not Want.MINIMUM:
+        if entry.stage is not QueueStage.MINIMUM:
             return None
         return Promise.of(root, claim, self.ledger.policies[name], entry.gang, self._lands[name].flavor.get)
 
-    def problem(self, root: Key) -> QueueError | None:
-        """The reason for which a unit may use no queue."""
-        return self._problems.get(root)
+    def assess(self, entry: Entry, before: Entry | None) -> Entry:  # noqa: ARG002 - as every plugin
+        """Say of a unit that wants nothing why it may use no queue."""
+        problem = self._problems.get(entry.unit.key)
+        if problem is None or entry.stage is not QueueStage.NOTHING:
+            return entry
+        return replace(entry, decision=replace(entry.decision, reason=problem.reason, message=problem.message))
 
     def judge(self, entry: Entry) -> Entitlement | None:
         """The part of a unit's wish that may be planned now; None where no queue counts it.
@@ -190,14 +195,14 @@ class Quotas:
         root, name, gang = entry.unit.key, self._queues.get(entry.unit.key), entry.gang
         if name is None or gang is None:
             return None
-        question = (entry.want, name, self._version, self._promises.version, self._held(root))
+        question = (entry.stage, name, self._version, self._promises.version, self._held(root))
         known = self._judged.get(root)
         if known is None or known[0] != question or known[1] is not gang:
             known = self._judged[root] = (question, gang, self._judge(entry, name, gang))
         return known[2]
 
     def _judge(self, entry: Entry, name: str, gang: Gang) -> Entitlement | None:
-        free, surplus = bool(self._lands[name].nodes.get(None)), entry.want is not Want.MINIMUM
+        free, surplus = bool(self._lands[name].nodes.get(None)), entry.stage is not QueueStage.MINIMUM
         kept = [] if surplus else [hold for hold in self._held(entry.unit.key) if hold.unbroken]
         ledger = self._with_holds(entry.unit, name, kept)
         borrows = self._gives_back(entry.unit)
@@ -239,51 +244,83 @@ class Quotas:
             self._asleep[root] = entitled
         if entitled.taken or entitled.short is None:
             return None
-        surplus = entry.want is Want.SURPLUS
+        surplus = entry.stage is QueueStage.SURPLUS
         return QueueError(REASON_OVER_QUOTA, describe(self.ledger, self._queues[root], entitled.short, surplus=surplus))
+
+    def pre_filter(self, state: CycleState) -> Rejection | None:
+        """Confine a unit to the part of its wish for which there is quota, or refuse it where there is none."""
+        entitled = self.judge(state.entry)
+        if why := self.refusal(state.entry, entitled):
+            return Rejection(why.reason, why.message)
+        state.gang = self.confine(state.entry, state.gang, entitled)
+        state.borrows = entitled is not None and not entitled.inside
+        state.entitled = entitled
+        return None
 
     def confine(self, entry: Entry, gang: Gang, entitled: Entitlement | None) -> Gang:
         """The part of a gang for which there is quota, on the nodes where there is."""
         name = self._queues.get(entry.unit.key)
         if entitled is None or name is None:
             return gang
-        return confine_gang(gang, entitled, self._lands[name].nodes, surplus=entry.want is Want.SURPLUS)
+        return confine_gang(gang, entitled, self._lands[name].nodes, surplus=entry.stage is QueueStage.SURPLUS)
 
-    def allows(self, entry: Entry, entitled: Entitlement | None) -> bool:
+    def still_allows(self, state: CycleState, entry: Entry) -> bool:
         """Tell whether a plan by an entitlement may be carried out still."""
-        now = self.judge(entry)
-        if now is None or entitled is None:
+        now, entitled = self.judge(entry), state.entitled
+        if now is None or not isinstance(entitled, Entitlement):
             return now is entitled and entry.unit.key not in self._problems
         return entitled.taken <= now.taken and now.closed <= entitled.closed
 
-    def lane(self, entry: Entry) -> Lane:
+    def reserve(self, entry: Entry, nodes: Collection[str]) -> None:  # noqa: ARG002 - as every plugin
+        """Charge a unit for what it has taken."""
+        self.observe(entry.unit)
+
+    def bounds_minimums(self, coming: Sequence[Entry]) -> bool:
+        """Tell whether a Queue says what some of these may have."""
+        return any(self.queue_of(entry.unit.key) for entry in coming)
+
+    def tier(self, entry: Entry) -> Lane:
         """The place of a unit among those of other queues."""
         entitled, root = self.judge(entry), entry.unit.key
         if entitled is None:
             return FIRST
-        return lane_of(self.ledger, self._queues[root], entitled, surplus=entry.want is Want.SURPLUS)
+        return lane_of(self.ledger, self._queues[root], entitled, surplus=entry.stage is QueueStage.SURPLUS)
 
     def is_asleep(self, root: Key) -> bool:
         """Tell whether a unit waits for quota."""
         return root in self._asleep or root in self._problems
 
-    def asleep(self) -> Collection[Key]:
-        """The units that wait for quota."""
-        return list(self._asleep)
-
-    def take_eased(self) -> bool:
-        """Tell whether there may be more quota for some than when this was last asked."""
+    async def wake(self) -> None:
+        """Requeue units that wait for quota, if there may be more of it."""
         torn, self._torn = self._torn, set()
         for root in torn & self._pods.keys():
             self._charge(root, self._pods[root][0], self._cache.index.unit(root))
         eased, self._eased = self._eased, False
-        return eased
+        if not eased:
+            return
+        self.handle.queue.renew_tiers()
+        known = [(root, entry) for root in self._asleep if (entry := self.handle.queue.get(root)) is not None]
+        known.sort(key=lambda pair: (pair[1].order if pair[1].gang is not None else NO_ORDER, pair[0]))
+        # Chosen at once: while others have their turn, charges change.
+        for root, entry in list(self._choose_woken(known)):
+            if self._is_better_off(root, entry):
+                self.handle.queue.requeue(root)
+            await self.handle.breath.take()
 
-    def choose_woken(self, waiting: Iterable[tuple[Key, Entry]]) -> Iterator[tuple[Key, Entry]]:
+    async def tick(self) -> None:
+        """Say the numbers as they are in the refusals of units that wait for quota."""
+        for root in list(self._asleep):
+            entry = self.handle.queue.get(root)
+            words = self._words(root, entry) if entry is not None else ""
+            if entry is not None and words and words != entry.decision.message:
+                self.handle.queue.amend(root, replace(entry, decision=replace(entry.decision, message=words)))
+            await self.handle.breath.take()
+
+    def _choose_woken(self, waiting: Iterable[tuple[Key, Entry]]) -> Iterator[tuple[Key, Entry]]:
         """The units of those that wait for quota for whom there may be some: as many as it does for, in their order.
 
         Where some of these found no nodes, so that what they were woken for is left, others are tried, twice as many each
-        time (``note_unplaced``).
+        time (``note_unschedulable``).
         """
         self._woken.clear()
         self._beyond = max(1, 2 * self._beyond) if self._is_left else 0
@@ -308,21 +345,21 @@ class Quotas:
             self._woken.add(root)
             yield root, entry
 
-    def note_unplaced(self, root: Key) -> None:
+    def note_unschedulable(self, root: Key) -> None:
         """A unit that was woken for quota has found no nodes: what it would have used is there for others."""
         if root in self._woken:
             self._woken.discard(root)
             self._is_left = self._eased = True
 
-    def is_better_off(self, root: Key, entry: Entry) -> bool:
+    def _is_better_off(self, root: Key, entry: Entry) -> bool:
         """Tell whether more of a unit could be planned than when it was last judged."""
-        if entry.want not in _PLANNED:
+        if entry.stage not in _PLANNED:
             self._asleep.pop(root, None)
             return False
         before, now = self._asleep.get(root), self.judge(entry)
         return before is None or now is None or bool(now.taken - before.taken) or bool(before.closed - now.closed)
 
-    def words(self, root: Key, entry: Entry) -> str:
+    def _words(self, root: Key, entry: Entry) -> str:
         """The refusal of a unit that waits for quota, with the numbers as they are; empty where it is not refused."""
         before = self._asleep.get(root)
         why = None if before is None or before.taken else self.refusal(entry, self.judge(entry))
@@ -374,7 +411,7 @@ class Quotas:
 
     def has_right(self, entry: Entry) -> bool:
         """Tell whether a unit waits for a minimum within nominal, so that it may reclaim."""
-        return entry.want is Want.MINIMUM and (found := self.judge(entry)) is not None and found.right
+        return entry.stage is QueueStage.MINIMUM and (found := self.judge(entry)) is not None and found.right
 
     def rights(self, entry: Entry) -> Iterator[Right]:
         """The rights of a minimum by which others must give way, on one flavor after another."""
@@ -387,7 +424,7 @@ class Quotas:
     def has_lower(self, entry: Entry) -> bool:
         """Tell whether a minimum's own queue has charges of a lower priority."""
         name, gang = self._queues.get(entry.unit.key), entry.gang
-        if name is None or gang is None or entry.want is not Want.MINIMUM:
+        if name is None or gang is None or entry.stage is not QueueStage.MINIMUM:
             return False
         lowest = self.ledger.lowest_priority(name)
         return lowest is not None and lowest < gang.priority

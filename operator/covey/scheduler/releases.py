@@ -53,7 +53,7 @@ from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import QUIET, Callers
 from covey.scheduler.context import Context
-from covey.scheduler.queue import root_priority
+from covey.scheduler.surroundings import root_priority
 from covey.scheduler.turns import Breath
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 

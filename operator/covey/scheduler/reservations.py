@@ -16,23 +16,22 @@ ask for no such resource are not touched.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from covey.admission import queue, reservation
+from covey.admission import reservation
+from covey.admission.entry import Entry, QueueStage, waiting_since
 from covey.admission.gangs import wants_surplus
 from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.order import Order
-from covey.admission.queue import Entry, Want
 from covey.admission.reservation import OF_SERVING, Ending, Kept, claims_room
 from covey.admission.tree import Key, Unit
-from covey.admission.wake import Ask
+from covey.admission.wake import QueueingHint
 from covey.api import core
-from covey.api.constants import PURPOSE_CAPACITY, PURPOSE_EXCHANGE, PURPOSE_RECLAIM
+from covey.api.constants import PURPOSE_CAPACITY, PURPOSE_RECLAIM
 from covey.kube.clock import Clock
 from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
@@ -44,8 +43,8 @@ from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
 from covey.scheduler.claims import LATE, ClaimBounds, Claims
 from covey.scheduler.holding import Holding
-from covey.scheduler.queue import root_priority
 from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
+from covey.scheduler.surroundings import root_priority
 
 
 class KeptNodes:
@@ -128,8 +127,6 @@ class Reservations:
         self._reserve_after = reserve_after
         self._clock = clock.wall
         self._kept: reservation.Reservations[Key] = reservation.Reservations()
-        #: The claim of a unit that serves and exchanges replicas.
-        self.exchanged: Callable[[Key], core.Claim | None] = lambda _root: None
         #: The claim of each of these.
         self._claims: dict[Key, core.Claim] = {}
         #: What every unit has, and of those that have changed what they had when something began to be kept for a gang.
@@ -158,8 +155,8 @@ class Reservations:
     def due(self, entry: Entry) -> bool:
         """A refused unit has waited long enough for a domain of its own."""
         unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
-        since = queue.waiting_since(unit.root)
-        return entry.want is Want.MINIMUM and since is not None and self._clock() >= since + self._reserve_after
+        since = waiting_since(unit.root)
+        return entry.stage is QueueStage.MINIMUM and since is not None and self._clock() >= since + self._reserve_after
 
     def allows(self, root: Key, entry: Entry, *, takes: bool = False) -> bool:
         """Few enough gangs before it have nodes kept for them; the status of a native group has no room for a claim.
@@ -214,7 +211,7 @@ class Reservations:
     async def choose(
         self,
         entry: Entry,
-        ask: Ask,
+        ask: QueueingHint,
         excluded: Container[str],
         pause: Callable[[], Awaitable[None]],
     ) -> core.Claim | None:
@@ -288,7 +285,7 @@ class Reservations:
         if claim is not None:
             self._claims[root] = claim
         if former is not None and former.victims and kept is None and not (claim is not None and claim.victims):
-            placed = entry is not None and entry.want in {Want.NOTHING, Want.SURPLUS}
+            placed = entry is not None and entry.stage in {QueueStage.NOTHING, QueueStage.SURPLUS}
             metrics.CLAIMS.labels(former.purpose, "Placed" if placed else "GivenUp").inc()
         if claim != former:
             self._note_over(former.victims if former is not None else (), claim.victims if claim is not None else ())
@@ -328,14 +325,6 @@ class Reservations:
     def find_keepers(self, nodes: Collection[str]) -> list[Key]:
         """Units for which some of these nodes are kept."""
         return [root for root, kept in self._kept.items() if not kept.nodes.isdisjoint(nodes)]
-
-    def with_exchange(self, entry: Entry) -> Entry:
-        """A unit that serves with the claim of its exchange; any other without one."""
-        claim, serves = entry.decision.claim, entry.want in {Want.NOTHING, Want.SURPLUS}
-        found = self.exchanged(entry.unit.key) if serves else None
-        if found is None and (claim is None or claim.purpose != PURPOSE_EXCHANGE):
-            return entry
-        return dataclasses.replace(entry, decision=dataclasses.replace(entry.decision, claim=found))
 
     def _kept_for_serving(self, entry: Entry | None) -> Kept | None:
         claim = entry.decision.claim if entry is not None else None
@@ -395,7 +384,7 @@ class Reservations:
 def kept_for(entry: Entry | None) -> Kept | None:
     """The nodes that are kept for a unit now."""
     claim = entry.decision.claim if entry is not None else None
-    if entry is None or entry.want is not Want.MINIMUM or entry.gang is None or claim is None or not claim.nodes:
+    if entry is None or entry.stage is not QueueStage.MINIMUM or entry.gang is None or claim is None or not claim.nodes:
         return None
     reclaims, came = claim.purpose == PURPOSE_RECLAIM, claim.purpose == PURPOSE_CAPACITY
     return Kept(entry.gang, frozenset(claim.nodes), claim.resource, reclaims, came=came, takes=bool(claim.victims))

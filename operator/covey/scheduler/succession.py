@@ -8,20 +8,19 @@ successors would lie: what comes free there is theirs, also before other surplus
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 
+from covey.admission.entry import Entry, QueueStage
 from covey.admission.growth import is_draining
 from covey.admission.preemption import MOST_NODES
-from covey.admission.queue import Entry, Want
 from covey.admission.reservation import OF_SERVING
 from covey.admission.succession import (
     Ending,
     Proof,
     Succession,
-    explain_surplus,
     find_succession,
     order_predecessors,
     split_surplus,
@@ -40,11 +39,13 @@ from covey.api.constants import (
 from covey.api.succession import SuccessionQuestion, Successor, read_question
 from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Refusal, ReplicaRequest
+from covey.placement.model import Gang, ReplicaRequest
 from covey.scheduler.claims import scarcest
 from covey.scheduler.context import Context
-from covey.scheduler.queue import Queueing
+from covey.scheduler.plugin import CycleState, Nomination, Plugin
+from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.surroundings import Queueing
 from covey.scheduler.turns import rank_of
 from covey.scheduler.writer import Pinned
 
@@ -54,29 +55,31 @@ _NAMED = 8
 _Spent = tuple[Mapping[Successor, Sequence[tuple[str, int]]], Mapping[Successor, str]]
 
 
-class Successors:
+class Successors(Plugin):
     """The questions about successors.
 
     Args:
         context: of the process.
-        queueing: what surrounds a unit, and quotas.
+        queueing: what surrounds a unit.
+        quotas: of queues.
         reservations: what is kept for whom.
     """
 
-    def __init__(self, context: Context, queueing: Queueing, reservations: Reservations) -> None:
+    def __init__(self, context: Context, queueing: Queueing, quotas: Quotas, reservations: Reservations) -> None:
         self._cache = context.cache
         self._clock = context.clock
         self._writer = context.writer
         self._queueing = queueing
+        self._quotas = quotas
         self._reservations = reservations
 
     def question_of(self, entry: Entry) -> SuccessionQuestion | None:
         """Read the question of a unit that serves; None where it asks nothing."""
         root = self._cache.index.root(entry.unit.key) or entry.unit.root
-        asks = entry.want is Want.SURPLUS and entry.gang is not None
+        asks = entry.stage is QueueStage.SURPLUS and entry.gang is not None
         return read_question(root.metadata.annotation(ANNOTATION_SUCCESSION)) if asks else None
 
-    def with_answer(self, entry: Entry, before: Entry | None) -> Entry:
+    def assess(self, entry: Entry, before: Entry | None) -> Entry:
         """Keep the last answer of a unit as long as it asks the same."""
         told = before.decision.succession if before is not None else None
         question = self.question_of(entry) if told is not None else None
@@ -84,20 +87,21 @@ class Successors:
             return entry
         return replace(entry, decision=replace(entry.decision, succession=told))
 
-    def split(self, entry: Entry, asked: Gang) -> tuple[Gang, ...]:
-        """Split the surplus of a unit into the parts that are planned: successors first, and for them what is kept."""
-        claim, question = entry.decision.claim, self.question_of(entry)
+    def parts(self, state: CycleState) -> tuple[Gang, ...]:
+        """The surplus of a unit in the parts that are planned: successors first, and for them what is kept."""
+        claim, question = state.entry.decision.claim, self.question_of(state.entry)
         if question is None:
-            return (asked,)
-        return split_surplus(asked, question, claim.nodes if claim is not None and claim.purpose in OF_SERVING else ())
+            return ()
+        return split_surplus(
+            state.gang, question, claim.nodes if claim is not None and claim.purpose in OF_SERVING else ()
+        )
 
-    async def explain(self, entry: Entry, asked: Gang) -> Refusal | None:
-        """Explain why a unit's surplus found no room; None where none of it is refused by itself."""
-
-        def ask(gang: Gang, inventory: Inventory, *, freeing: Collection[str]) -> Refusal | None:  # noqa: ARG001 - as it is asked
-            return explain_surplus(gang, inventory)
-
-        return await self._reservations.claims.ask(entry.unit, ask, asked)
+    async def post_filter(self, state: CycleState, entry: Entry) -> Nomination | None:  # noqa: ARG002 - as every plugin
+        """Answer the question of a unit whose successors found no nodes, or no quota; those behind are asked without a claim."""
+        if (question := self.question_of(entry)) is None:
+            return None
+        succession, claim = await self.answer(entry, question)
+        return Nomination(claim or entry.decision.claim, succession, open=claim is None)
 
     async def answer(
         self, entry: Entry, question: SuccessionQuestion
@@ -163,7 +167,7 @@ class Successors:
         """
         spent: dict[Successor, Sequence[tuple[str, int]]] = {}
         short: dict[Successor, str] = {}
-        if self._queueing.quotas.queue_of(unit.key) is None:
+        if self._quotas.queue_of(unit.key) is None:
             return spent, short
         requests = {(role.name, each.replica): each for role in gang.roles for each in role.replicas}
         coming: list[Successor] = []
@@ -198,7 +202,7 @@ class Successors:
         for (role, _), each in requests.items():
             stays = each.placed and not is_draining(each)
             wanted[role] += stays and uids.isdisjoint(pod.key for pod in each.pods)
-        return self._queueing.quotas.refuse_exchange([(unit.key, wanted, uids)], models)
+        return self._quotas.refuse_exchange([(unit.key, wanted, uids)], models)
 
 
 def _status_of(unit: Unit, short: Mapping[Successor, str], proof: Proof) -> core.SuccessorStatus:

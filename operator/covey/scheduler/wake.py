@@ -3,7 +3,7 @@
 kube-scheduler does not learn that the guard has changed its mind. Touching one pod's annotation wakes that pod alone
 within milliseconds; touching a node would wake all refused pods at once, and a herd of them slows every gang down. So
 when reserved room comes free on a node, as many of the refused as fit there are touched, a few each second. Refused
-pods that are alike are looked at once. Gangs that were refused room are woken by ``books``.
+pods that are alike are looked at once. Gangs that were refused are activated by the scheduling queue (``queue``).
 
 Who was refused is noted in memory and may be lost: kube-scheduler looks at every refused pod every five minutes.
 
@@ -24,64 +24,63 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
+from covey.admission.entry import QueueStage
 from covey.admission.order import Order
-from covey.admission.queue import Entry, Want
 from covey.admission.tree import Key
 from covey.api import core
-from covey.api.constants import GATE_START
+from covey.api.constants import GATE_START, REASON_WAITING
 from covey.placement.model import Gang, Shape
 from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.plugin import CycleState, Plugin, Rejection
 from covey.scheduler.writer import PodWriter
 
 #: Seconds in which pods that were bound, or given up, are gathered before those that wait for it are looked at.
 GATHER: Final = 0.25
 
 
-class Intake:
+class Intake(Plugin):
     """Counts the pins that will become bind calls.
 
     Args:
         cache: the pods.
-        mark: is told of a unit that is to be looked at again.
         most: bind calls that the barrier holds.
     """
 
-    def __init__(self, cache: Cache, mark: Callable[[Key], None], most: int = MAX_HELD) -> None:
+    def __init__(self, cache: Cache, most: int = MAX_HELD) -> None:
         self._cache = cache
-        self._mark = mark
-        self._most = most
+        self.most = most
         #: Units that wait for others to be bound, and the place in line of those that do so whatever their namespace has.
         self._held: dict[Key, Order | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         cache.subscribe(Listener(pod=self._on_pod, gone=self._on_pod))
 
-    def refusal(self, entry: Entry) -> str | None:
-        """The reason for which the barrier has no room for a unit; None when it has. The unit is looked at again when it may."""
-        self._held.pop(entry.unit.key, None)
-        return self._refusal(entry)
-
-    def _refusal(self, entry: Entry) -> str | None:
-        assert entry.gang is not None
-        more = _pods_of_minimum(entry.gang) if entry.want is Want.MINIMUM else 0
-        if more > self._most:
-            return f"its minimum has {more} pods to be placed, and the barrier holds at most {self._most} at one time"
-        if len(self._cache.capacity.pins) + more <= self._most // 2:
+    def pre_filter(self, state: CycleState) -> Rejection | None:
+        """Refuse a unit while the barrier has no room for its pods; it is looked at again when it may have."""
+        self._held.pop(state.root, None)
+        entry = state.entry
+        assert entry.gang is not None, "it is active"
+        more = _pods_of_minimum(entry.gang) if entry.stage is QueueStage.MINIMUM else 0
+        if more > self.most:
+            full = f"its minimum has {more} pods to be placed, and the barrier holds at most {self.most} at one time"
+            return Rejection(REASON_WAITING, full, passes=True)
+        if len(self._cache.capacity.pins) + more <= self.most // 2:
             return None
         pinned = self._count_pinned()
         total, own = pinned.total(), pinned[entry.unit.key.namespace]
-        if entry.want is not Want.MINIMUM:
-            room, share = total < self._most, True
+        if entry.stage is not QueueStage.MINIMUM:
+            room, share = total < self.most, True
         else:
             passes = any(order is not None and order < entry.order for order in self._held.values())
-            half = total + more <= self._most // 2
-            room = total + more <= self._most and (half or not passes)
-            share = half or not own or own + more <= self._most // 4
+            half = total + more <= self.most // 2
+            room = total + more <= self.most and (half or not passes)
+            share = half or not own or own + more <= self.most // 4
         if room and share:
             return None
         self._held[entry.unit.key] = entry.order if not room else None
-        held = f"{total} pods that are pinned are not bound yet, {own} of them of its namespace"
-        return f"waits for others to be bound: {held}; the barrier holds {self._most} at one time"
+        pinned_pods = f"{total} pods that are pinned are not bound yet, {own} of them of its namespace"
+        full = f"waits for others to be bound: {pinned_pods}; the barrier holds {self.most} at one time"
+        return Rejection(REASON_WAITING, full, passes=True)
 
     def _count_pinned(self) -> Counter[str]:
         """Pods that have their place and are not bound, and may be: by namespace."""
@@ -96,7 +95,7 @@ class Intake:
         self._timer = None
         held, self._held = self._held, {}
         for root in held:
-            self._mark(root)
+            self.handle.queue.requeue(root)
 
 
 def _pods_of_minimum(gang: Gang) -> int:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from builders.members import GATE, group, node, pod, root_key, unit
+from covey.admission.entry import QueueStage, assess
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import astray
-from covey.admission.queue import Want, assess
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
-from covey.admission.wake import Slots, ask_for_minimum
+from covey.admission.wake import FitCounts, hint_for_minimum
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
@@ -102,10 +102,10 @@ def test_a_node_that_only_another_choice_needs_wakes_a_refused_gang() -> None:
     strangers = [pod(f"s-{name}", node=name, gpus=8) for name in PATHS if not name.endswith("0")]
     room, gang = inventory(*strangers), gang_of(unit(root, leaves, pods))
     assert isinstance(plan_minimum(gang, room), Refusal)
-    ask = ask_for_minimum(gang, room)
+    ask = hint_for_minimum(gang, room)
     room.release("uid-s-x1")
     assert isinstance(plan_minimum(gang, room), Plan)
-    assert ask.can_help(room.nodes["x1"], room, Slots())
+    assert ask.can_help(room.nodes["x1"], room, FitCounts())
     assert ask.key is None
 
 
@@ -117,7 +117,7 @@ def test_gangs_whose_groups_say_more_than_their_roles_share_no_answer() -> None:
         role = group("r", composite=True, parent="root", minimum=2, constraints=level)
         leaves = [group(f"r{number}", parent="r", minimum=2) for number in range(2)]
         found = unit(root, [role, *leaves], [*gated("r0", 0, 1), *gated("r1", 0, 1)])
-        keys.append(ask_for_minimum(gang_of(found), inventory()).key)
+        keys.append(hint_for_minimum(gang_of(found), inventory()).key)
     assert keys[0] is not None
     assert keys[0] != keys[1]
 
@@ -149,7 +149,7 @@ def test_pods_of_a_basic_group_alone_are_placed_and_bound_one_by_one() -> None:
     assert waiting.problem is None
     topology = Topology("", ())
     entry = assess(waiting, topology, Surroundings(), shape_of, None, Decision(), 0.0)
-    assert entry.want is Want.SURPLUS
+    assert entry.stage is QueueStage.SURPLUS
     assert entry.gang is not None
     inventory = Inventory((topology,))
     inventory.set_node(node("n1"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape, place
-from covey.admission.wake import Slots, ask_for_minimum, ask_for_surplus, room_for
+from covey.admission.wake import FitCounts, hint_for_minimum, hint_for_surplus, room_for
 from covey.api.core import Meta, Requirement
 from covey.placement.anti_affinity import Term
 from covey.placement.cluster.inventory import Inventory
@@ -46,7 +46,7 @@ def test_whatever_makes_a_refused_gang_fit_is_seen_to_help(
     inventory = make_inventory(racks)
     if not isinstance(plan_minimum(gang, inventory), Refusal):
         return
-    ask, slots = ask_for_minimum(gang, inventory), Slots()
+    ask, slots = hint_for_minimum(gang, inventory), FitCounts()
     nodes = sorted(inventory.nodes)
     for name in (nodes[number % len(nodes)], nodes[(number + 1) % len(nodes)]):
         inventory.release(f"held/{name}")
@@ -71,7 +71,7 @@ def test_whatever_lets_surplus_in_is_seen_to_help(gang: Gang, racks: dict[str, S
     gang = place(gang, taken)
     if plan_surplus(gang, inventory).assignments:
         return
-    ask, slots = ask_for_surplus(gang, inventory), Slots()
+    ask, slots = hint_for_surplus(gang, inventory), FitCounts()
     nodes = sorted(inventory.nodes)
     name = nodes[number % len(nodes)]
     inventory.release(f"held/{name}")
@@ -84,7 +84,7 @@ def test_whatever_lets_surplus_in_is_seen_to_help(gang: Gang, racks: dict[str, S
 def test_counts_that_are_kept_up_are_those_that_are_made_anew(
     racks: dict[str, Sequence[int]], changes: list[tuple[int, int]]
 ) -> None:
-    inventory, slots, shape = make_inventory(racks), Slots(), make_shape(3)
+    inventory, slots, shape = make_inventory(racks), FitCounts(), make_shape(3)
     names = sorted(inventory.nodes)
     for number, gpus in changes:
         name = names[number % len(names)]
@@ -111,7 +111,7 @@ def test_pods_that_keep_off_others_may_share_a_node() -> None:
         replicas = tuple(replace(r, pods=tuple(replace(pod, meta=meta) for pod in r.pods)) for r in role.replicas)
         gang = replace(gang, roles=(replace(role, replicas=replicas),))
         inventory = make_inventory({"b1/r1": [0]})
-        ask, slots = ask_for_minimum(gang, inventory), Slots()
+        ask, slots = hint_for_minimum(gang, inventory), FitCounts()
         inventory.release("held/b1-r1-n0")
         slots.note_changes(["b1-r1-n0"])
         assert isinstance(plan_minimum(gang, inventory), Plan) == helps
@@ -121,5 +121,5 @@ def test_pods_that_keep_off_others_may_share_a_node() -> None:
 def test_an_inventory_without_the_topology_is_no_proof() -> None:
     gang = make_gang(make_role("w", 1), topology="gone")
     inventory = make_inventory({"b1/r1": [0]})
-    assert ask_for_minimum(gang, inventory).can_help(inventory.nodes["b1-r1-n0"], inventory, Slots())
+    assert hint_for_minimum(gang, inventory).can_help(inventory.nodes["b1-r1-n0"], inventory, FitCounts())
     assert Inventory().topologies.get("gone") is None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.admission.order import PATIENCE, Line, Order, priority_of
+from covey.admission.order import PATIENCE, ActiveQueue, Order, priority_of
 from covey.api import core
 
 
@@ -61,7 +61,7 @@ ASKERS = st.lists(
 )
 
 
-def put(line: Line[str], each: Asker) -> None:
+def put(line: ActiveQueue[str], each: Asker) -> None:
     if each.coming:
         line.expect(each.name, each.priority, 10.0, [each.resource])
     else:
@@ -70,7 +70,7 @@ def put(line: Line[str], each: Asker) -> None:
 
 @given(ASKERS)
 def test_the_next_one_is_always_whom_the_rule_names(askers: list[Asker]) -> None:
-    line: Line[str] = Line()
+    line: ActiveQueue[str] = ActiveQueue()
     for each in askers:
         put(line, each)
     left = list(askers)
@@ -99,7 +99,7 @@ LANED = st.lists(
 
 @given(LANED, st.data())
 def test_lanes_come_before_priority_and_may_change_at_any_time(askers: list[Asker], data: st.DataObject) -> None:
-    line: Line[str] = Line()
+    line: ActiveQueue[str] = ActiveQueue()
     known = {each.name: each for each in askers}
     for each in askers:
         put(line, each)
@@ -119,7 +119,7 @@ def test_lanes_come_before_priority_and_may_change_at_any_time(askers: list[Aske
 
 
 def test_surplus_waits_no_longer_than_its_patience_for_an_endless_stream_of_minimums() -> None:
-    line: Line[str] = Line()
+    line: ActiveQueue[str] = ActiveQueue()
     line.add("more", (0, "", "", "more", 0, ""), surplus=True, since=1.0, takes=["gpu"])
     for number in range(3):
         line.expect(f"new-{number}", 0, 3.0 + number, ["gpu"])
@@ -128,7 +128,7 @@ def test_surplus_waits_no_longer_than_its_patience_for_an_endless_stream_of_mini
 
 
 def test_surplus_when_it_takes_nothing_from_minimums_to_come_does_not_wait_for_them() -> None:
-    line: Line[str] = Line()
+    line: ActiveQueue[str] = ActiveQueue()
     for age, pods in enumerate((6, 3, 2)):
         line.add(f"more-{age}", (0, str(age), "", "", 0, ""), surplus=True, since=1.0, takes=["gpu"], pods=pods)
     line.expect("new", 0, 3.0, ["gpu"])

@@ -9,7 +9,7 @@ import pytest
 
 from builders.requests import make_gang, make_inventory, make_role, make_shape
 from covey.admission.reservation import Choice, Ending, choose
-from covey.admission.wake import ask_for_minimum
+from covey.admission.wake import hint_for_minimum
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path
 
@@ -31,7 +31,7 @@ def chosen(
     def ending(key: str) -> Ending:
         return (ends or {}).get(key.removeprefix("held/"), Ending(None))
 
-    steps = choose(ask_for_minimum(gang, inventory), inventory, ending, current, excluded=excluded)
+    steps = choose(hint_for_minimum(gang, inventory), inventory, ending, current, excluded=excluded)
     while True:
         try:
             next(steps)
@@ -55,7 +55,7 @@ def test_only_the_pods_in_whose_way_it_is_are_counted() -> None:
 
 def test_others_get_a_chance_at_every_domain_however_small() -> None:
     inventory = full(*(f"b1/r{number}" for number in range(30)))
-    steps = choose(ask_for_minimum(RACK, inventory), inventory, lambda _key: Ending(None))
+    steps = choose(hint_for_minimum(RACK, inventory), inventory, lambda _key: Ending(None))
     assert sum(1 for _ in steps) >= 30
 
 
@@ -70,6 +70,6 @@ def test_the_work_is_bounded_by_holders_and_levels(pods: int) -> None:
         return Ending(None)
 
     gang = make_gang(make_role("w", pods))
-    steps = choose(ask_for_minimum(gang, inventory), inventory, ending)
+    steps = choose(hint_for_minimum(gang, inventory), inventory, ending)
     assert sum(1 for _ in steps) <= 2 * len(inventory.nodes)
     assert max(asked.values()) <= len(inventory.trees[gang.topology].topology.levels)

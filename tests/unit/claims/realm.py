@@ -176,7 +176,7 @@ class Realm:
 
     def _statuses(self) -> Iterator[Step]:
         for root in self.loop.cache.index.roots():
-            uid, answer = self.uid_of(root), self.loop.admission.decision(root).succession
+            uid, answer = self.uid_of(root), self.loop.queue.decision(root).succession
             if uid is not None and answer is not None and self.answers.get(uid) != answer:
                 yield partial(self.answers.__setitem__, uid, answer)
         for root, claim in self.loop.claims().items():
@@ -228,8 +228,8 @@ class Realm:
         """Judge a claim by the planner alone, before anybody is touched: laws L1, L2, L3 and L7."""
         self.made += 1
         assert claim.victims, "a claim of a search names somebody"
-        claims = self.loop.admission._books.reservations.claims
-        planning, holds = claims._cache.capacity.planning, claims._holding.without_holds_of
+        claims = self.loop.reservations.claims
+        planning, holds = claims._cache.capacity.planning, claims._holding.snapshot
         with planning() as inventory, holds(root, inventory), overlay(inventory) as changes:
             changes.remove(frozenset(claims._freeing(claims._cache.index.ending())))
             judge = Judge(least_of(asked), inventory, LIMIT, _MANY)
@@ -264,7 +264,7 @@ class Realm:
 
     def _check_arrival(self, places: dict[str, str], standing: dict[str, core.Claim]) -> None:
         """L4: room of a claim goes to its root, or to one that is before it in the order."""
-        entries = self.loop.admission._books.shelf.entries
+        entries = dict(self.loop.queue.entries())
         gangs = {entry.gang.uid: entry.gang for entry in entries.values() if entry.gang is not None}
         after = {self.uid_of(root): entry.decision.claim for root, entry in entries.items()}
         owner = {

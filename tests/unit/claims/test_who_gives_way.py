@@ -62,7 +62,7 @@ def noted(made: list[Any], notes: Mapping[str, str] = {}, **marks: str) -> list[
 
 def victims(loop: Loop, name: str = "high", *, composite: bool = True) -> list[str]:
     """The names of those that a root's claim has give way."""
-    found = loop.admission.decision(root_key(name, composite=composite)).claim
+    found = loop.queue.decision(root_key(name, composite=composite)).claim
     return [each.name for each in found.victims] if found is not None else []
 
 
@@ -70,7 +70,7 @@ async def turn(loop: Loop, now: float = 0.0) -> dict[str, str]:
     """A pass in which every unit is looked at, at a time in seconds since the beginning."""
     loop.now = now
     for root in loop.cache.index.roots():
-        loop.admission.mark(root)
+        loop.queue.requeue(root)
     return await loop.turn()
 
 
@@ -339,7 +339,7 @@ async def test_quota_when_a_group_of_others_might_borrow_it_comes_back_to_whose_
 def told(loop: Loop, name: str = "high") -> list[str]:
     """The roles of the replicas of ``low`` that its operator is told to take down for a root's claim."""
     seen = Roots()
-    found = loop.admission.decision(root_key(name)).claim
+    found = loop.queue.decision(root_key(name)).claim
     meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "labels": {"covey.dev/inference": name}}
     status = {"claim": msgspec.to_builtins(found)} if found is not None else {}
     seen.show("ADDED", msgspec.convert({"metadata": meta, "spec": {}, "status": status}, Owned))
@@ -362,7 +362,7 @@ def rounds(realm: Realm, seconds: float, step: float = MINUTE, *, only: World | 
     """Everybody works, again and again, while time passes; of the resources ``only`` one where it is named."""
     for _ in range(int(seconds // step)):
         for root in realm.loop.cache.index.roots():
-            realm.loop.admission.mark(root)
+            realm.loop.queue.requeue(root)
         realm.schedule()
         for world in list(realm.worlds.values()):
             if only is None or world is only:

@@ -137,7 +137,7 @@ async def test_surplus_when_the_block_of_its_unit_is_full_is_said_to_wait_for_th
     assert await loop.turn() == {}
     unit = made.index.unit(root_key("low"))
     assert unit is not None
-    decision = loop.admission.decision(root_key("low"))
+    decision = loop.queue.decision(root_key("low"))
     told = json.dumps([status for _, status in statuses(unit, decision, lambda _: (), "2026-01-01T00:00:00Z")])
     assert "block" in told
 

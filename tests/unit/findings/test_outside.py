@@ -53,7 +53,7 @@ async def placed_beside(mine: Json, selector: str, **state: Any) -> tuple[int, s
     await made.devices.steady.wait()
     loop = Loop(made)
     places = await loop.turn()
-    return len(places), loop.admission.decision(root_key("gang")).message
+    return len(places), loop.queue.decision(root_key("gang")).message
 
 
 async def test_claims_of_a_class_when_a_gated_pod_has_asked_for_a_part_of_it_before_are_planned() -> None:

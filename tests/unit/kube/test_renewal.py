@@ -15,7 +15,7 @@ import yaml
 from covey.kube.connection import Connection, load
 from covey.kube.errors import ConfigurationError
 from covey.kube.kubeconfig_guards import Configuration
-from covey.kube.renewal import Plugin, Read, Renewal, id_token, token_file
+from covey.kube.renewal import ExecPlugin, Read, Renewal, id_token, token_file
 from unit.kube.kubeconfigs import config, write
 
 VERSION = "client.authentication.k8s.io/v1"
@@ -74,13 +74,13 @@ def program(path: Path, script: str, version: str = VERSION, **more: Any) -> dic
 
 
 async def authorization(entry: Mapping[str, Any]) -> str | None:
-    return await connect(Plugin(entry).read).authorization()
+    return await connect(ExecPlugin(entry).read).authorization()
 
 
 async def test_an_exec_plugin_runs_when_its_token_expires_or_is_refused(tmp_path: Path) -> None:
     clock = Clock()
     script = "answer(token=f'token-{n}', expirationTimestamp='1970-01-01T01:00:00Z')"
-    connection = connect(Plugin(program(tmp_path / "plugin", script)).read, clock)
+    connection = connect(ExecPlugin(program(tmp_path / "plugin", script)).read, clock)
     assert await connection.authorization() == "Bearer token-1"
     clock.time = 3539.0
     assert await connection.authorization() == "Bearer token-1"
@@ -171,6 +171,6 @@ async def test_an_exec_plugin_that_is_not_there() -> None:
     with pytest.raises(ConfigurationError, match="missing: No such file or directory; get it from the shop"):
         await authorization(missing)
     with pytest.raises(ConfigurationError, match="v1alpha1 is not supported"):
-        Plugin({"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"})
+        ExecPlugin({"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"})
     with pytest.raises(ConfigurationError, match="wants a terminal"):
-        Plugin({"command": "x", "apiVersion": VERSION, "interactiveMode": "Always"})
+        ExecPlugin({"command": "x", "apiVersion": VERSION, "interactiveMode": "Always"})

@@ -10,8 +10,9 @@ import pytest
 from builders.members import GATE, cache, drop, member, node, pod, put, root_key
 from covey.api import core
 from covey.kube.clock import Clock
-from covey.scheduler import admission
-from covey.scheduler.queue import LONGEST, Queueing
+from covey.scheduler import cycle
+from covey.scheduler.queue import MAX_BACKOFF
+from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
 from scheduler_loop import Loop, labels, tree
 from virtual_time import virtual
@@ -42,30 +43,30 @@ async def test_a_minimum_when_its_unit_fits_nowhere_beside_the_surplus_of_others
 
 
 async def test_a_gang_on_which_the_planner_fails_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = admission.plan_minimum
+    real = cycle.plan_minimum
 
     def fail(gang: Any, inventory: Any, **more: Any) -> Any:
         if gang.name == "a":
             raise ZeroDivisionError
         return real(gang, inventory, **more)
 
-    monkeypatch.setattr(admission, "plan_minimum", fail)
+    monkeypatch.setattr(cycle, "plan_minimum", fail)
     loop = Loop(cache(node("n1"), *tree("a"), *tree("b")))
     assert await loop.turn() == {"b-decode-0-0": "n1"}
-    assert loop.admission.decision(root_key("a")).message == admission.FAILED
+    assert loop.queue.decision(root_key("a")).message == cycle.FAILED
 
 
 async def test_a_plan_is_dropped_when_the_world_changed_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(cache(node("n1"), node("n2"), *tree("one")))
-    real = admission.plan_minimum
+    real = cycle.plan_minimum
 
     def slow(gang: Any, inventory: Any, **more: Any) -> Any:
         answer = real(gang, inventory, **more)
-        monkeypatch.setattr(admission, "plan_minimum", real)
+        monkeypatch.setattr(cycle, "plan_minimum", real)
         put(loop.cache, pod("thief", node=answer.assignments[0].node, gpus=8))
         return answer
 
-    monkeypatch.setattr(admission, "plan_minimum", slow)
+    monkeypatch.setattr(cycle, "plan_minimum", slow)
     [place] = (await loop.turn()).values()
     assert loop.cache.capacity.room.free(place)["nvidia.com/gpu"] == 0
     assert loop.cache.pods.store["ns", "thief"].spec.node_name != place
@@ -98,7 +99,7 @@ async def test_a_denied_pin_is_not_sent_again_before_its_time_whatever_happens()
     loop = Loop(cache(node("n1"), node("n2"), *tree("one", replicas=2, minimum=2)))
     loop.writer.denied = "one-decode-1-0"
     assert set(await loop.turn()) == {"one-decode-0-0"}
-    decision = loop.admission.decision(root_key("one"))
+    decision = loop.queue.decision(root_key("one"))
     assert decision.reason == "PinDenied"
     assert decision.message.startswith("the API server denied the pin of pod one-decode-1-0 to node n")
     assert decision.message.endswith(": policy says no")
@@ -106,20 +107,20 @@ async def test_a_denied_pin_is_not_sent_again_before_its_time_whatever_happens()
     asked = loop.writer.asked
     for number in range(50):
         put(loop.cache, node(f"new-{number}"))
-        loop.admission.mark(root_key("one"))
+        loop.queue.requeue(root_key("one"))
         assert await loop.turn() == {}
     assert loop.writer.asked == asked
     # A retry asks for the one pod that has no place yet, and each comes later than the one before.
     times = 0
     while loop.now < 100.0:
         loop.now += 0.5
-        loop.admission.mark(root_key("one"))
+        loop.queue.requeue(root_key("one"))
         await loop.turn()
     times = loop.writer.asked - asked
     assert times == 5  # after 2, 4, 8, 16, 32 s
     loop.writer.denied = ""
-    loop.now += LONGEST
-    loop.admission.mark(root_key("one"))
+    loop.now += MAX_BACKOFF
+    loop.queue.requeue(root_key("one"))
     assert set(await loop.turn()) == {"one-decode-1-0"}
 
 
@@ -131,7 +132,7 @@ async def test_a_refusal_keeps_the_pins_whose_mate_waits_for_its_predecessor_to_
     put(loop.cache, old)
     put(loop.cache, member("decode", 1, root="one", name="successor", gates=(GATE,), gpus=8))
     assert await loop.turn() == {}
-    assert loop.admission.decision(root_key("one")).reason == "Infeasible"
+    assert loop.queue.decision(root_key("one")).reason == "Infeasible"
     assert loop.writer.released == []
     drop(loop.cache, old)
     assert await loop.turn() == {"successor": "n2"}

@@ -85,7 +85,7 @@ async def test_each_node_begins_the_wait_anew_and_none_is_kept_for_ever() -> Non
     await loop.turn()
     assert kept(loop) == ("n0", "n1", "n2"), "another rack has less of what it needs"
     loop.now = 3 * WAIT + 1.0
-    loop.admission.mark(root_key("big"))
+    loop.queue.requeue(root_key("big"))
     await loop.turn()
     assert kept(loop) == ("n5",), "there is no patience any more with those of the first"
     assert "n0" not in kept(loop)
@@ -116,7 +116,7 @@ async def test_a_note_for_longer_than_an_hour_is_one_for_an_hour() -> None:
     await loop.turn()
     assert kept(loop) == ("n0",)
     loop.now = 3600.0
-    loop.admission.mark(root_key("big"))
+    loop.queue.requeue(root_key("big"))
     await loop.turn()
     assert not kept(loop)
 
@@ -136,15 +136,14 @@ async def test_room_on_an_old_node_is_no_question_to_anybody(monkeypatch: pytest
     """Room changes all the time, and ten thousand may ask; where a node is new they are looked at one by one."""
     loop, asked, breaths = Loop(cache(node("old", gpus=1, labels=labels()), *asking("a"), *asking("b"))), [], []
     await loop.turn()
-    books = loop.admission._books
-    awaits, take = books.arrivals.awaits, books._breath.take
+    awaits, take = loop.reservations.arrivals.awaits, loop.admission.breath.take
 
     async def breathe() -> None:
         breaths.append(len(asked))
         await take()
 
-    monkeypatch.setattr(books.arrivals, "awaits", lambda *given: asked.append(given) or awaits(*given))
-    monkeypatch.setattr(books._breath, "take", breathe)
+    monkeypatch.setattr(loop.reservations.arrivals, "awaits", lambda *given: asked.append(given) or awaits(*given))
+    monkeypatch.setattr(loop.admission.breath, "take", breathe)
     put(loop.cache, comes)
     await loop.turn()
     assert len(asked) == (2 if comes.metadata.creation_timestamp > "2026-01-02" else 0)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
 from builders.members import GATE, group
-from covey.admission.queue import Entry, Want
+from covey.admission.entry import Entry, QueueStage
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -36,31 +39,57 @@ def waiting(name: str, created: str, *, owner: str = "Job", pods: int = 1) -> tu
     [root] = index.roots()
     unit = index.unit(root)
     assert isinstance(unit, Unit)
-    return root, Entry(unit, Want.PODS, Decision(reason="Waiting", message="1 of 2 replicas exist"))
+    return root, Entry(unit, QueueStage.PODS, Decision(reason="Waiting", message="1 of 2 replicas exist"))
 
 
 OLD, YOUNG = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 
-def message(gangs: BlockedGangs, item: tuple[Key, Entry], now: float) -> str:
-    return gangs.note(*item, now).decision.message
+class Gangs:
+    """The gangs that lack pods, at any time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.given: list[str] = []
+        self._gangs = BlockedGangs(lambda: self.now)
+        handle: Any = SimpleNamespace(
+            queue=SimpleNamespace(requeue=lambda _: None), commits=SimpleNamespace(give_up=self._give_up)
+        )
+        self._gangs.attach(handle)
+
+    def _give_up(self, pods: Sequence[core.Pod], _reason: str) -> None:
+        self.given += [pod.metadata.name for pod in pods]
+
+    def message(self, item: tuple[Key, Entry], now: float) -> str:
+        """What is said of a gang that is assessed."""
+        self.now = now
+        return self._gangs.assess(item[1], None).decision.message
+
+    def deadlines(self, item: tuple[Key, Entry]) -> list[float]:
+        """When it is to be assessed again."""
+        return list(self._gangs.deadlines(item[1]))
+
+    def take_pods(self, item: tuple[Key, Entry], now: float) -> list[str]:
+        """The pods that a gang has given back after it was assessed."""
+        self.now, self.given = now, []
+        self._gangs.note_assessed(item[0])
+        return self.given
 
 
 def test_gangs_when_they_lack_pods_side_by_side_name_each_other_and_the_younger_gives_its_own_back() -> None:
-    marked: list[Key] = []
-    gangs = BlockedGangs(marked.append)
+    gangs = Gangs()
     old, young = waiting("old", OLD), waiting("young", YOUNG)
-    assert message(gangs, old, 0) == message(gangs, young, 0) == "1 of 2 replicas exist"
-    assert gangs.left(young[0], 0) == 30
-    assert "young lacks pods as well" in message(gangs, old, 30) + message(gangs, young, 30) + message(gangs, old, 30)
-    assert "old lacks pods as well" in message(gangs, young, 31)
-    assert gangs.take_pods(young[0], 59) == gangs.take_pods(old[0], 61) == []
-    assert [pod.metadata.name for pod in gangs.take_pods(young[0], 61)] == ["young-0"]
+    assert gangs.message(old, 0) == gangs.message(young, 0) == "1 of 2 replicas exist"
+    assert gangs.deadlines(young) == [30, 60]
+    assert "young lacks pods as well" in gangs.message(old, 30) + gangs.message(young, 30) + gangs.message(old, 30)
+    assert "old lacks pods as well" in gangs.message(young, 31)
+    assert gangs.take_pods(young, 59) == gangs.take_pods(old, 61) == []
+    assert gangs.take_pods(young, 61) == ["young-0"]
     # It has other pods by then, and lacks some once more: twice as long.
-    message(gangs, young, 100)
-    assert message(gangs, young, 131)
-    assert gangs.take_pods(young[0], 219) == []
-    assert gangs.take_pods(young[0], 221)
+    gangs.message(young, 100)
+    assert gangs.message(young, 131)
+    assert gangs.take_pods(young, 219) == []
+    assert gangs.take_pods(young, 221)
 
 
 @pytest.mark.parametrize(
@@ -73,20 +102,20 @@ def test_gangs_when_they_lack_pods_side_by_side_name_each_other_and_the_younger_
     ids=["a StatefulSet's, which are back at once", "Covey's own", "none"],
 )
 def test_pods_when_giving_them_back_helps_nobody_are_kept(item: tuple[Key, Entry]) -> None:
-    gangs = BlockedGangs(lambda _: None)
+    gangs = Gangs()
     old = waiting("old", OLD)
     for now in (0, 31, 61):
-        message(gangs, old, now)
-        message(gangs, item, now)
-    assert gangs.take_pods(item[0], 1000) == []
+        gangs.message(old, now)
+        gangs.message(item, now)
+    assert gangs.take_pods(item, 1000) == []
 
 
 def test_gang_when_the_other_has_its_pods_names_nobody() -> None:
-    gangs = BlockedGangs(lambda _: None)
+    gangs = Gangs()
     old, young = waiting("old", OLD), waiting("young", YOUNG)
     for now in (0, 31):
-        message(gangs, old, now)
-        message(gangs, young, now)
-    gangs.note(old[0], replace(old[1], want=Want.MINIMUM), 40)
-    assert message(gangs, young, 41) == "1 of 2 replicas exist"
-    assert gangs.take_pods(young[0], 1000) == []
+        gangs.message(old, now)
+        gangs.message(young, now)
+    gangs.message((old[0], replace(old[1], stage=QueueStage.MINIMUM)), 40)
+    assert gangs.message(young, 41) == "1 of 2 replicas exist"
+    assert gangs.take_pods(young, 1000) == []

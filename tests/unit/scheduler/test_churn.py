@@ -20,17 +20,20 @@ from builders.members import GATE, cache, drop, group, member, node, pod, put, r
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Forbidden, NotFound
-from covey.scheduler.admission import Admission
 from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.context import Context
+from covey.scheduler.cycle import Scheduler
 from covey.scheduler.guard import ENCODER, BindArgs, FilterArgs, Guard
-from covey.scheduler.queue import Queueing
+from covey.scheduler.holding import Holding
+from covey.scheduler.plugins import make_plugins
+from covey.scheduler.quotas import Quotas
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
+from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
@@ -86,9 +89,14 @@ class Parts:
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         context = Context(made, api, self.writer, recorder, Clock(clock), AdmissionTimes(SYSTEM.wall))
         self.admission_times = context.admission_times
-        self.admission = Admission(context, self.queueing, Reservations(made, reserve_after=30.0, clock=SYSTEM))
-        self.statuses = StatusWriter(context, self.admission.decision)
-        self.admission.on_decision(self.statuses.note_change)
+        reservations, holding = Reservations(made, reserve_after=30.0, clock=SYSTEM), Holding(made, Clock(clock))
+        self.admission = Scheduler(
+            context,
+            self.queueing,
+            make_plugins(context, self.queueing, Quotas(made, self.queueing.priority), reservations, holding),
+        )
+        self.statuses = StatusWriter(context, self.admission.queue.decision)
+        self.admission.queue.on_decision(self.statuses.note_change)
         self.releases = Releases(context, exclude=self.queueing.exclude, arrived=lambda _uid: False)
 
     def contents(self) -> dict[str, int]:
@@ -221,5 +229,5 @@ def test_nothing_is_left_of_pods_that_have_come_and_gone() -> None:
     assert {path: kept for path, kept in left.items() if kept > at_first.get(path, 0)} == {}
     # It was all in use.
     used = {path.rpartition(".")[2] for path in busiest}
-    assert used >= {"_shapes", "_asleep", "_timed", "_failures", "_parked", "_pinned_at", "_written"}
-    assert used >= {"_gangs", "_unknown", "entries", "_timers", "_calls"}
+    assert used >= {"_shapes", "_classes", "_timed", "_failures", "_pinned_at", "_written"}
+    assert used >= {"_gangs", "_unknown", "_units", "_waiting", "_calls"}

@@ -116,8 +116,7 @@ class Cluster:
 
     @property
     def gangs_by_root(self) -> dict[Key, Gang]:
-        entries = self.loop.admission._books.shelf.entries
-        return {root: entry.gang for root, entry in entries.items() if entry.gang is not None}
+        return {root: entry.gang for root, entry in self.loop.queue.entries() if entry.gang is not None}
 
     @property
     def claims(self) -> dict[Key, tuple[str, ...]]:
@@ -126,7 +125,7 @@ class Cluster:
 
     def domain(self, root: Key) -> tuple[str | None, ...] | None:
         """The domain in which nodes are kept for a root."""
-        claim = self.loop.admission.decision(root).claim
+        claim = self.loop.queue.decision(root).claim
         return tuple(claim.path) if claim is not None else None
 
     def turn(self) -> None:
@@ -173,10 +172,10 @@ class Cluster:
         claims, gangs = self.claims, self.gangs_by_root
         before = {gang.uid: gang.order for gang in gangs.values()}
         for gang in gangs.values():
-            closed = self.loop.admission._books.reservations.confine(gang, surplus=False)[1]
+            closed = self.loop.reservations.confine(gang, surplus=False)[1]
             assert all(before[uid] < gang.order for uid in closed), f"{gang.name} waits for who comes later"
         # Whom others give way to waits for no turn.
-        waiting = [root for root in claims if not self.loop.admission.decision(root).claim.victims]
+        waiting = [root for root in claims if not self.loop.queue.decision(root).claim.victims]
         assert len(waiting) <= LIMITS.cluster
         assert len({root.namespace for root in waiting}) == len(waiting)
         kept = [node for nodes in claims.values() for node in nodes]
@@ -184,7 +183,7 @@ class Cluster:
         for root, nodes in claims.items():
             pods = sum(len(role.replicas) for role in self.gangs_by_root[root].roles)
             assert len(nodes) <= pods, f"{pods} pods of {root.name} would lie on {nodes}"
-            claim = self.loop.admission.decision(root).claim
+            claim = self.loop.queue.decision(root).claim
             assert claim is not None
             if claim.purpose == "Capacity":
                 assert all(place.startswith("new-") for place in nodes), "what was there before is closed to nobody"
@@ -218,7 +217,7 @@ def test_kept_room_arrives_is_bounded_and_outlives_a_restart(
             case "restart":
                 # As every minute, what is kept is looked at again: less may be in the way elsewhere by now.
                 for root in world.gangs_by_root:
-                    world.loop.admission.mark(root)
+                    world.loop.queue.requeue(root)
                 world.turn()
                 before = world.claims
                 world.start()

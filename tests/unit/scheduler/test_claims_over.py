@@ -143,7 +143,7 @@ class World:
     def look(self) -> None:
         """The time has come at which a claim is looked at again."""
         for root in self.loop.claims():
-            self.loop.admission.mark(root)
+            self.loop.queue.requeue(root)
 
 
 def is_marked(pod: core.Pod) -> bool:
@@ -221,7 +221,7 @@ async def test_another_process_takes_nothing_that_went_before_it_from_what_a_uni
     world.loop.holding._begun = False
     world.loop = Loop(world.cache, limits=Limits(percent=100))
     for root in sorted(world.cache.index.roots(), key=lambda root: root.namespace != "ns-b"):
-        world.loop.admission._books.assess(root)
+        world.loop.admission.assess(root)
     lost = next(pod for pod in world.batch if not is_marked(pod))
     for pod in list(world.cache.index.pods()):
         if pod.metadata.namespace == "ns-a" or pod.metadata.uid in {gone, lost.metadata.uid}:

@@ -38,7 +38,7 @@ async def test_a_node_that_offers_the_resource_itself_lifts_the_refusal() -> Non
     tell(made, class_body(DRIVER, "device.driver.startsWith('gpu')"))
     loop = Loop(made)
     assert await loop.turn() == {}
-    assert loop.admission.decision(root_key("one")).reason == "Unsupported"
+    assert loop.queue.decision(root_key("one")).reason == "Unsupported"
     put(made, node("n2", gpus=4))
     assert await loop.turn() == {"one-decode-0-0": "n2"}
 

@@ -104,7 +104,7 @@ async def test_a_pod_when_its_devices_are_more_than_one_claim_may_have_is_refuse
         put(made, each)
     loop = Loop(made)
     assert bool(await loop.turn()) is (reason is None)
-    decision = loop.admission.decision(root_key("many"))
+    decision = loop.queue.decision(root_key("many"))
     assert decision.reason == reason
     assert reason is None or "33 nvidia.com/gpu, and the one claim that is made for it may have 32" in decision.message
 
@@ -133,7 +133,7 @@ async def test_what_bound_pods_have_refuses_nobody() -> None:
     assert len(await loop.turn()) == 1
     gang("more", request_body(1, SMALL, of=MIG), made=made)
     await loop.turn()
-    assert loop.admission.decision(root_key("more")).reason == "Infeasible"
+    assert loop.queue.decision(root_key("more")).reason == "Infeasible"
 
 
 BANK = "device.attributes['gpu.nvidia.com'].bank == 0"
@@ -163,7 +163,7 @@ async def test_requests_that_overlap_when_their_devices_are_not_allocated_yet_ta
         gang(name, request_body(count, *filter(None, [selector]), of=MIG), made=made)
     loop = Loop(made)
     placed = {name.partition("-")[0] for name in await loop.turn()}
-    reasons = {loop.admission.decision(root_key(name)).reason for name in wishes}
+    reasons = {loop.queue.decision(root_key(name)).reason for name in wishes}
     assert (len(placed), reasons) == ((2, {None}) if fits else (1, {None, "Infeasible"}))
 
 
@@ -249,7 +249,7 @@ async def test_a_tenant_with_too_many_selectors_is_refused_and_nobody_else() -> 
     await made.devices.steady.wait()
     loop = Loop(made)
     assert await loop.turn() == {}
-    refused = [loop.admission.decision(root_key(f"g{n}")).message for n in range(MOST_OF_NAMESPACE + 1)]
+    refused = [loop.queue.decision(root_key(f"g{n}")).message for n in range(MOST_OF_NAMESPACE + 1)]
     assert sum("is one too many" in each for each in refused) == 1
 
 
@@ -266,8 +266,8 @@ async def test_thousands_of_odd_claims_cost_little_and_are_refused_by_name() -> 
     assert not classes.refused
     loop = Loop(made)
     assert await loop.turn() == {}
-    assert "is one too many" in loop.admission.decision(root_key("a99")).message
-    assert "DeviceClass nobodys-7, which does not exist" in loop.admission.decision(root_key("b7")).message
+    assert "is one too many" in loop.queue.decision(root_key("a99")).message
+    assert "DeviceClass nobodys-7, which does not exist" in loop.queue.decision(root_key("b7")).message
     # What is not judged gives no reason to judge all devices anew.
     judged = classes.follow()
     assert judged.judges_like(classes)
@@ -283,7 +283,7 @@ async def test_a_pod_that_has_ended_asks_for_nothing_and_shares_no_claim() -> No
         put(made, with_claims(each, named="mine") if isinstance(each, core.Pod) else each)
     loop = Loop(made)
     assert await loop.turn() == {}
-    assert "named by several pods" in loop.admission.decision(root_key("one")).message
+    assert "named by several pods" in loop.queue.decision(root_key("one")).message
     put(made, replace(old, status=replace(old.status, phase="Succeeded")))
     assert await loop.turn() != {}
 
@@ -297,7 +297,7 @@ async def test_a_claim_that_nobody_has_is_counted_for_one_pod_and_refused_for_tw
         put(made, each)
     loop = Loop(made)
     assert await loop.turn() == {}
-    decision = loop.admission.decision(root_key("one"))
+    decision = loop.queue.decision(root_key("one"))
     assert decision.reason == "Unsupported"
     assert "ResourceClaim mine is named by several pods and not allocated yet" in decision.message
     alone = cluster()
@@ -306,7 +306,7 @@ async def test_a_claim_that_nobody_has_is_counted_for_one_pod_and_refused_for_tw
         put(alone, with_claims(each, named="mine") if isinstance(each, core.Pod) else each)
     loop = Loop(alone)
     assert await loop.turn() == {}
-    assert loop.admission.decision(root_key("one")).reason == "Infeasible"
+    assert loop.queue.decision(root_key("one")).reason == "Infeasible"
 
 
 def test_one_spelling_for_blanks_and_no_loss_of_what_differs() -> None:
@@ -357,7 +357,7 @@ async def test_a_channel_of_a_compute_domain_is_one_a_node() -> None:
     assert sorted((await loop.turn()).values()) == ["n1", "n2"]
     gang("two", request_body(1, of=name), made=made)
     await loop.turn()
-    assert loop.admission.decision(root_key("two")).reason == "Infeasible"
+    assert loop.queue.decision(root_key("two")).reason == "Infeasible"
 
 
 CHANNEL = "compute-domain-default-channel.nvidia.com"
@@ -401,8 +401,8 @@ async def test_of_two_exclusive_units_that_are_planned_at_once_one_gets_the_cliq
     placed = await loop.turn()
     assert len(placed) == 1
     assert await loop.turn() == {}
-    (late,) = (name for name in ("one", "two") if loop.admission.decision(root_key(name)).reason == "Infeasible")
-    assert "exclusive interconnect" in loop.admission.decision(root_key(late)).message
+    (late,) = (name for name in ("one", "two") if loop.queue.decision(root_key(name)).reason == "Infeasible")
+    assert "exclusive interconnect" in loop.queue.decision(root_key(late)).message
     drop(made, next(each for each in pods.values() if late not in each.metadata.name))
     assert len(await loop.turn()) == 1
 

@@ -56,10 +56,9 @@ class Bench(Answering):
         self.loop = Loop(self.cache)
         self.now = 0.0
         client: Any = self.client
-        books = self.loop.admission._books
         context = context_of(self.cache, client, Clock(lambda: self.now, lambda: WALL + self.now))
-        self.exchanges = Exchanges(context, books._queueing, books.reservations, self.loop.admission)
-        self.loop.admission.on_idle(self.exchanges.step)
+        self.exchanges = Exchanges(context, self.loop.queueing, self.loop.quotas, self.loop.reservations)
+        self.loop.admission.register(self.exchanges)
         super().__init__(self.exchanges)
 
     async def turn(self) -> dict[str, str]:
@@ -87,7 +86,7 @@ class Bench(Answering):
 
     @property
     def claim(self) -> core.Claim | None:
-        return self.loop.admission.decision(ROOT).claim
+        return self.loop.queue.decision(ROOT).claim
 
 
 def full() -> list[Seen]:
@@ -121,7 +120,7 @@ async def test_a_claim_ends_with_its_question_and_with_its_time() -> None:
         await bench.turn()
         assert bench.claim is not None, "what was begun goes on"
         bench.now += 3600.0
-        bench.loop.admission.mark(ROOT)
+        bench.loop.queue.requeue(ROOT)
         await bench.turn()
         assert bench.claim is None
         bench.ask("three", prefill=1, decode=2)
@@ -157,10 +156,10 @@ async def test_what_was_promised_to_another_unit_is_charged(nominal: int, said: 
         bench.ask("two", OTHER, prefill=1, decode=2)
         await bench.turn()
         assert [each["feasible"] for each in bench.client.written] == [True] + [False] * (not said[1])
-        assert (bench.loop.admission.decision(OTHER).claim is not None) == said[1]
+        assert (bench.loop.queue.decision(OTHER).claim is not None) == said[1]
         if not said[1]:
             assert "40 of 40 nvidia.com/gpu of queue all are in use; 8 short" in bench.client.written[1]["message"]
         bench.ask(None)
         bench.ask("three", OTHER, prefill=1, decode=2)
         await bench.turn()
-        assert bench.loop.admission.decision(OTHER).claim is not None
+        assert bench.loop.queue.decision(OTHER).claim is not None

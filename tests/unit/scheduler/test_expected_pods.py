@@ -35,11 +35,11 @@ async def test_pods_when_they_are_expected_have_places_reserved_that_nobody_else
     made = cache(suspended(), node("n1"))
     loop = Loop(made)
     assert await loop.turn() == {}
-    assert loop.admission.decision(TRAIN).reason == "Reserved"
+    assert loop.queue.decision(TRAIN).reason == "Reserved"
     for each in tree("other"):
         put(made, each)
     assert await loop.turn() == {}
-    assert loop.admission.decision(root_key("other")).reason == "Infeasible"
+    assert loop.queue.decision(root_key("other")).reason == "Infeasible"
     put(made, member(0))
     assert await loop.turn() == {}, "its mate is not there yet"
     put(made, member(1))
@@ -64,7 +64,7 @@ async def test_places_when_nobody_creates_their_pods_are_free_again_and_reserved
 
     await asyncio.sleep(61)
     await loop.turn()
-    decision = loop.admission.decision(TRAIN)
+    decision = loop.queue.decision(TRAIN)
     assert (decision.reason, "were not created" in decision.message) == ("Waiting", True)
     for each in tree("other"):
         put(made, each)
@@ -76,7 +76,7 @@ async def test_group_when_its_pods_are_not_asked_for_yet_says_why_and_has_none()
     made = cache(suspended(waits="quota ns/few: pods 2 needed, 1 left", reason="QuotaExceeded"), node("n1"))
     loop = Loop(made)
     await loop.turn()
-    decision = loop.admission.decision(TRAIN)
+    decision = loop.queue.decision(TRAIN)
     assert (decision.reason, decision.message) == ("QuotaExceeded", "quota ns/few: pods 2 needed, 1 left")
     assert not made.capacity.assumed
 
@@ -97,4 +97,4 @@ async def test_expectation_when_it_is_beyond_what_the_barrier_holds_is_none() ->
     made = cache(suspended(minimum=10**9), node("n1"))
     loop = Loop(made)
     assert await loop.turn() == {}
-    assert loop.admission.decision(TRAIN).reason == "Waiting"
+    assert loop.queue.decision(TRAIN).reason == "Waiting"

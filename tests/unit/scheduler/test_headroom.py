@@ -17,8 +17,9 @@ from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, dump_question
 from covey.kube.clock import SYSTEM, Clock
 from covey.scheduler.headroom import HeadroomQuestions
-from covey.scheduler.queue import Queueing
+from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
 from scheduler_loop import Answering, Loop, context_of
 
@@ -83,8 +84,8 @@ class Bench(Answering):
         queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0, clock=SYSTEM)
         reservations = Reservations(self.cache, reserve_after=300.0, clock=SYSTEM)
         context = context_of(self.cache, client, Clock(self.clock, lambda: 1_767_225_600.0))
-        self.headroom = HeadroomQuestions(context, queueing, reservations, self.loop.admission)
-        self.loop.admission.on_idle(self.headroom.step)
+        self.headroom = HeadroomQuestions(context, queueing, Quotas(self.cache, queueing.priority), reservations)
+        self.loop.admission.register(self.headroom)
         super().__init__(self.headroom)
 
     async def turn(self) -> dict[str, str]:

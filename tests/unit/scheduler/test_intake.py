@@ -19,7 +19,8 @@ NODES = [node(f"n{each}") for each in range(32)]
 
 def loop_of(*objects: Any) -> Loop:
     loop = Loop(cache(*NODES, *objects))
-    loop.admission._intake = Intake(loop.cache, loop.admission.mark, MOST)
+    [intake] = [plugin for plugin in loop.admission.plugins if isinstance(plugin, Intake)]
+    intake.most = MOST
     return loop
 
 
@@ -67,5 +68,5 @@ async def test_small_gangs_do_not_pass_a_large_one_for_ever() -> None:
 async def test_a_minimum_beyond_the_barrier_says_so() -> None:
     loop = loop_of(*tree("big", replicas=9, minimum=9), group("unrelated"))
     assert await take(loop, "big") == 0
-    assert "9 pods" in loop.admission.decision(root_key("big")).message
-    assert "at most 8" in loop.admission.decision(root_key("big")).message
+    assert "9 pods" in loop.queue.decision(root_key("big")).message
+    assert "at most 8" in loop.queue.decision(root_key("big")).message

@@ -70,7 +70,7 @@ async def test_for_how_long_a_gang_comes_no_nearer_and_rests_outlives_a_restart(
         seen.append({name for _, name in kept(loop)})
         objects = [
             msgspec.structs.replace(
-                each, status=msgspec.structs.replace(each.status, claim=loop.admission.decision(key).claim)
+                each, status=msgspec.structs.replace(each.status, claim=loop.queue.decision(key).claim)
             )
             if isinstance(each, core.Group) and (key := root_key(each.metadata.name)) in loop.cache.index.roots()
             else each
@@ -90,7 +90,7 @@ async def test_nothing_is_kept_for_what_cannot_be_planned_and_its_clock_goes_on(
     loop.now = 3 * 300.0 + 1.0
     put(loop.cache, waiting[-1])
     await loop.turn()
-    claim = loop.admission.decision(root_key("a-first")).claim
+    claim = loop.queue.decision(root_key("a-first")).claim
     assert claim is not None
     assert claim.retry_time is not None, "it came no nearer for long, whatever its pods did"
 

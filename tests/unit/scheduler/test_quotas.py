@@ -14,7 +14,7 @@ def nodes(count: int, **more: Any) -> list[core.Node]:
 
 
 def said(loop: Loop, name: str) -> tuple[str | None, str]:
-    decision = loop.admission.decision(root_key(name))
+    decision = loop.queue.decision(root_key(name))
     return decision.reason, decision.message
 
 

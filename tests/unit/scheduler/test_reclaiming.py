@@ -53,7 +53,7 @@ async def test_room_that_is_borrowed_gives_way_where_there_is_quota() -> None:
     assert claim is not None
     assert (claim.purpose, named(claim)) == ("Reclaim", [("Replica", "theirs")])
     assert claim.message.startswith("takes back decode/")
-    assert loop.admission.decision(root_key("mine")).reason == "Infeasible"
+    assert loop.queue.decision(root_key("mine")).reason == "Infeasible"
 
 
 async def test_minimum_when_its_node_is_gone_takes_back_nodes_while_capacity_is_held_for_it() -> None:
@@ -80,7 +80,7 @@ async def test_what_is_freed_is_not_borrowed_again_meanwhile() -> None:
     put(loop.cache, successor)
     drop(loop.cache, next(pod for pod in loop.cache.index.pods() if pod.metadata.uid in first.pods))
     assert await loop.turn() == {}
-    assert loop.admission.decision(root_key("theirs")).reason == "OverQuota"
+    assert loop.queue.decision(root_key("theirs")).reason == "OverQuota"
     drop(loop.cache, next(pod for pod in loop.cache.index.pods() if pod.metadata.uid in claim.victims[1].pods))
     assert set(await loop.turn()) == {"mine-decode-0-0", "mine-decode-1-0"}
     assert await loop.turn() == {}
@@ -134,7 +134,7 @@ class Story:
 
     @property
     def taken(self) -> list[Taken]:
-        ledger = self.loop.admission._quotas.ledger
+        ledger = self.loop.quotas.ledger
         found = (each for name in self.tenants for each in ledger.charges_of(name))
         rank = {"": 0}
         return [
@@ -199,7 +199,7 @@ class Story:
 
     def has_room(self, root: str, gone: set[str]) -> bool:
         """Whether there are places once these pods are gone, on nodes that are kept for nobody before it who takes too."""
-        kept = self.loop.admission._books.reservations._kept.items()
+        kept = self.loop.reservations._kept.items()
         closed = {
             node
             for other, each in kept
@@ -284,7 +284,7 @@ async def test_the_laws_of_reclaim(
             break
         story.loop.now += 1200  # a search that found nothing is repeated later
         for root in story.asked if idle else ():
-            story.loop.admission.mark(root_key(root))
+            story.loop.queue.requeue(root_key(root))
     assert story.claims <= 2 * len(waiting)
     assert not story.find_claims()
     for root, (name, count, _) in story.asked.items():

@@ -12,7 +12,8 @@ from covey.api import core
 from covey.api.constants import REASON_UNSCHEDULABLE
 from covey.api.groups import GroupStatus
 from covey.scheduler.cache import Cache
-from covey.scheduler.queue import FIRST, FIRST_EXCLUSION, LONGEST, LONGEST_UNTRIED, WRITTEN
+from covey.scheduler.queue import INITIAL_BACKOFF, MAX_BACKOFF, MAX_BACKOFF_UNTRIED
+from covey.scheduler.surroundings import FIRST_EXCLUSION, WRITTEN
 from scheduler_loop import WALL, Loop
 
 PODS = 8
@@ -28,7 +29,7 @@ class Refused:
     def __init__(self, nodes: int = 40, spec: dict[str, Any] | None = None) -> None:
         self.spec = spec or {}
         self.loop = Loop(cache(*(node(f"n{each}") for each in range(nodes))))
-        self.queueing: Any = self.loop.admission._queueing
+        self.queueing: Any = self.loop.queueing
         self.queueing._monotonic = lambda: self.loop.now
         self.queueing._clock = lambda: WALL + self.loop.now
         self.generation = 0
@@ -55,7 +56,7 @@ class Refused:
 
     async def turn(self) -> bool:
         """Plan; refuse what is pinned, a pod after the other, and make it anew. Whether anything was."""
-        self.loop.admission.mark(ROOT)
+        self.loop.queue.requeue(ROOT)
         placed = await self.loop.turn()
         if not placed:
             return False
@@ -89,14 +90,14 @@ async def test_attempts_when_all_nodes_were_tried_wait_twice_as_long_each_and_sa
     fresh = 40
     assert len(set(world.tried[:fresh])) == fresh
     waits = [later - earlier for earlier, later in zip(world.attempts, world.attempts[1:], strict=False)]
-    assert max(waits[: fresh - 1]) <= CYCLE + LONGEST_UNTRIED
+    assert max(waits[: fresh - 1]) <= CYCLE + MAX_BACKOFF_UNTRIED
     for number, wait in enumerate(waits[fresh:]):
-        assert wait >= min(FIRST * 2**number, LONGEST)
-        assert wait <= max(CYCLE + 1, min(FIRST * 2**number, LONGEST) + 2, FIRST_EXCLUSION)
+        assert wait >= min(INITIAL_BACKOFF * 2**number, MAX_BACKOFF)
+        assert wait <= max(CYCLE + 1, min(INITIAL_BACKOFF * 2**number, MAX_BACKOFF) + 2, FIRST_EXCLUSION)
     assert len(world.attempts) < fresh + 25
-    world.loop.admission.mark(ROOT)
+    world.loop.queue.requeue(ROOT)
     await world.loop.turn()
-    decision = world.loop.admission.decision(ROOT)
+    decision = world.loop.queue.decision(ROOT)
     assert decision.reason == REASON_UNSCHEDULABLE
     assert SAID in decision.message
 

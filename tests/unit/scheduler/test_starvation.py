@@ -89,7 +89,7 @@ class Stream:
         """The large gang's status, as it would be written."""
         unit = self.cache.index.unit(root_key("big"))
         assert unit is not None
-        decision = self.loop.admission.decision(root_key("big"))
+        decision = self.loop.queue.decision(root_key("big"))
         path_of = partial(self.cache.path, decision.topology)  # type: ignore[arg-type] # it has been looked at
         status = statuses(unit, decision, path_of, "2026-01-01T00:00:00Z")[0][1]
         stated = msgspec.structs.replace(unit.root, status=msgspec.convert(status, core.GroupStatus))

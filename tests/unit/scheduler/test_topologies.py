@@ -13,7 +13,7 @@ from covey.api import core
 from covey.kube.errors import ApiError
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal
-from covey.scheduler import admission
+from covey.scheduler import cycle
 from covey.scheduler.cache import Cache
 from covey.scheduler.topologies import Topologies
 from scheduler_loop import Loop
@@ -65,7 +65,7 @@ async def test_a_decision_whose_topology_cannot_be_written_then_pins_nothing_and
     loop.client.merge_patch = denied  # type: ignore[method-assign]
     assert await loop.turn() == {}
     assert not loop.cache.capacity.assumed
-    assert loop.admission.decision(root_key("root")).reason == "PinDenied"
+    assert loop.queue.decision(root_key("root")).reason == "PinDenied"
 
 
 @pytest.mark.parametrize("status", [{"topology": "kueue"}, None], ids=["named", "former release"])
@@ -120,7 +120,7 @@ async def test_plan_when_others_that_lack_surplus_were_placed_before_it_is_made_
         return [group(name, composite=True, minimum=1, desired=1, constraints=IN_RACK), *groups, *pods]
 
     made = cache(*nodes(a="r1", b="r2", c="r2"), *unit("younger"))
-    plan = admission.plan_minimum
+    plan = cycle.plan_minimum
 
     def plan_while_another_comes(gang: Gang, inventory: Inventory) -> Plan | Refusal:
         answer = plan(gang, inventory)
@@ -129,6 +129,6 @@ async def test_plan_when_others_that_lack_surplus_were_placed_before_it_is_made_
                 put(made, item)
         return answer
 
-    monkeypatch.setattr(admission, "plan_minimum", plan_while_another_comes)
+    monkeypatch.setattr(cycle, "plan_minimum", plan_while_another_comes)
     pinned = await Loop(made).turn()
     assert {name.partition("-")[0]: place == "a" for name, place in pinned.items()} == {"older": True, "younger": False}

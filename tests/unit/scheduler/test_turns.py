@@ -46,15 +46,15 @@ async def test_a_refusal_is_unchecked_from_a_change_until_it_is_asked_again() ->
     loop = Loop(cache(*racks(1), *(each for number in range(5) for each in aged(f"g{number}", number))))
     await loop.turn()
     asked = asyncio.get_running_loop().time()
-    loop.admission._books.ask_again(asked + 1000.0)
+    loop.admission.refresh(asked + 1000.0)
     assert unchecked() == 0  # nothing has changed: it holds, however old it is
     drop(loop.cache, loop.cache.pods.store["ns", "taken-n0-0"])
     await loop.turn()
-    loop.admission._books.ask_again(asked + 1000.0)
+    loop.admission.refresh(asked + 1000.0)
     assert unchecked() == pytest.approx(1000.0, abs=5.0)
     # It stands in line now, and would do so for ever if nobody planned.
-    loop.admission._books.ask_again(asked + 2000.0)
+    loop.admission.refresh(asked + 2000.0)
     assert unchecked() == pytest.approx(2000.0, abs=5.0)
     await loop.turn()
-    loop.admission._books.ask_again(asked + 1.0)
+    loop.admission.refresh(asked + 1.0)
     assert unchecked() == 0

@@ -38,7 +38,7 @@ class Bench:
         client: Any = self.client
         context = context_of(self.loop.cache, client, Clock(lambda: 0.0, lambda: WALL + 60.0))
         object.__setattr__(context, "leads", lambda: True)
-        self.writer = UsageWriter(context, self.loop.admission._quotas)
+        self.writer = UsageWriter(context, self.loop.quotas)
 
     async def write(self) -> list[dict[str, Any]]:
         self.client.written.clear()

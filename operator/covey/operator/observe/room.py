@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from covey.admission.gangs import UnplannableError, missing
 from covey.admission.stock import Stock
-from covey.admission.wake import ANYTHING, Ask, Slots, ask_for_minimum
+from covey.admission.wake import ANYTHING, FitCounts, QueueingHint, hint_for_minimum
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import ReplicaProgress
@@ -54,7 +54,7 @@ _Place = tuple[Key, int, str]
 class _Wait:
     """A resource's wait for room: what it asked for, and the number of the pass that found none."""
 
-    ask: Ask
+    ask: QueueingHint
     number: int
 
     def group(self, place: _Place) -> Hashable:
@@ -88,7 +88,7 @@ class ClusterRoom:
         self._news = asyncio.Event()
         self._wanted = asyncio.Event()
         self.stock = Stock(self._news.set)
-        self._slots = Slots()
+        self._slots = FitCounts()
         self.nodes: Reflector[core.Node] = nodes or Reflector(
             client, NODES, core.Node, clock=clock, on_event=self._on_node
         )
@@ -183,8 +183,8 @@ class ClusterRoom:
             return answer.message
         return {assignment.pod: assignment.node for assignment in answer.assignments}
 
-    def _ask_of(self, gang: Gang) -> Ask:
-        return ask_for_minimum(gang, self.stock.inventory)
+    def _ask_of(self, gang: Gang) -> QueueingHint:
+        return hint_for_minimum(gang, self.stock.inventory)
 
     def _leave(self, place: _Place) -> None:
         """Take a place out of the line, since room was found: others that ask for the same may find it too."""
@@ -230,7 +230,7 @@ class ClusterRoom:
             firsts.setdefault(wait.group(place), place)
         return list(firsts.values())
 
-    def _helps(self, ask: Ask, freed: Collection[str]) -> bool:
+    def _helps(self, ask: QueueingHint, freed: Collection[str]) -> bool:
         self._slots.note_changes(self.stock.take_touched())
         if len(freed) > _MANY or (freed and ask.parts is None):
             return True
