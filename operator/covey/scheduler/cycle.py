@@ -148,8 +148,8 @@ class Scheduler:
 
     def reject(self, root: Key, message: str, *, untried: bool = False) -> None:
         """kube-scheduler refused a node of a unit, in these words; ``untried``: one that it had not refused before."""
-        said = f"kube-scheduler does not take the nodes of its plans: {message}"
-        self.queue.note_rejection(root, said, untried=untried)
+        why = f"kube-scheduler does not take the nodes of its plans: {message}"
+        self.queue.note_rejection(root, why, untried=untried)
 
     # The pass
 
@@ -309,7 +309,7 @@ class Scheduler:
         answer: Plan | Refusal | None = None
         aside = self._put_aside.pop(root, None)
         same = aside is not None and (aside.stage, aside.gang, aside.closed) == (entry.stage, state.gang, state.closed)
-        # Its domain was ranked by the surplus that others lacked there, and those that came first lack some, too.
+        # A domain is ranked by the surplus that others lack there, so it is chosen anew while those that came first lack some.
         is_ranked = entry.stage is QueueStage.MINIMUM and state.gang.required is not None
         if aside is not None and same and not (is_ranked and self._capacity.planned.outstanding):
             answer = aside.plan
@@ -344,7 +344,9 @@ class Scheduler:
         current = self.queue.get(root)
         same = current is not None and (current.stage, current.gang) == (entry.stage, entry.gang)
         same = (
-            same and current is not None and all(each.still_allows(state, current) for each in self._at["still_allows"])
+            same
+            and current is not None
+            and all(plugin.still_allows(state, current) for plugin in self._at["still_allows"])
         )
         if same and self.queue.next(asyncio.get_running_loop().time()) != root:
             self._put_aside[root] = _PutAside(entry.stage, state.gang, state.closed, answer)
@@ -537,7 +539,7 @@ class Scheduler:
         decision = replace(entry.decision, reason=None, message="", claim=claim, succession=None)
         if wait is not None:
             decision = replace(decision, reason=wait.reason, message=wait.message)
-        placed = place(_gang_of(planned), {each.pod.metadata.uid: each.node for each in placements})
+        placed = place(_gang_of(planned), {placement.pod.metadata.uid: placement.node for placement in placements})
         self._update(
             root, replace(entry, stage=QueueStage.NOTHING, decision=decision, gang=placed, since=None, refused=False)
         )

@@ -110,7 +110,8 @@ class Nominations(Plugin):
         """Tell whether one of these nodes has capacity for a pod that a refused unit waits with, on none that is kept for it."""
         if entry is None or entry.gang is None or not entry.refused or entry.decision.claim is None:
             return False
-        shapes = {pod.shape for role in entry.gang.roles for each in role.replicas for pod in each.pods if not pod.node}
+        replicas = [replica for role in entry.gang.roles for replica in role.replicas]
+        shapes = {pod.shape for replica in replicas for pod in replica.pods if not pod.node}
         others = [name for name in nodes if name not in entry.decision.claim.nodes]
         states = map(self._cache.capacity.planned.nodes.get, others)
         return any(state is not None and any(room_for(state, shape) for shape in shapes) for state in states)

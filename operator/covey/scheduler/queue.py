@@ -245,10 +245,10 @@ class SchedulingQueue:
             version: of the inventory that it was planned on.
         """
         former = None if hint.key is None else self._classes.get(hint.key)
-        told = former.refusal.message if former is not None else None
+        former_message = former.refusal.message if former is not None else None
         equivalence = self._add_to_class(root, entry, hint, closed)
         equivalence.asked, equivalence.version = asyncio.get_running_loop().time(), version
-        if told is not None and told != equivalence.refusal.message:
+        if former_message is not None and former_message != equivalence.refusal.message:
             self._refreshed.append(equivalence)
 
     def _add_to_class(self, root: Key, entry: Entry, hint: QueueingHint, closed: frozenset[str]) -> EquivalenceClass:
@@ -421,9 +421,10 @@ class SchedulingQueue:
 
     def find_outdated(self, now: float, version: int) -> EquivalenceClass | None:
         """Find the class whose refusal is the oldest, if it is too old and anything has changed since."""
-        due = [each.asked for each in self._classes.values() if each.active is not None or each.version != version]
+        classes = self._classes.values()
+        due = [known.asked for known in classes if known.active is not None or known.version != version]
         metrics.REFUSALS_UNCHECKED.set(max(0.0, now - min(due, default=now)))
-        old = [each for each in self.unschedulable() if each.asked + REFRESH <= now and each.version != version]
+        old = [known for known in self.unschedulable() if known.asked + REFRESH <= now and known.version != version]
         return min(old, key=lambda equivalence: equivalence.asked, default=None)
 
     def take_refreshed(self) -> Iterator[Key]:
