@@ -17,7 +17,7 @@ from covey.compile import ReplicaKey, Slot
 from covey.model import podstate
 from covey.operator.model.actions import CreatePod, Precedence
 from covey.operator.model.observed import Observed
-from covey.operator.quota.charge import Charge, charge_of
+from covey.operator.quota.charge import PodCharge, charge_of
 from covey.operator.quota.fit import Balance, find_fitting
 from covey.placement.model import Reason, Refusal, Verdict
 
@@ -47,7 +47,7 @@ def judge_quotas(
         quotas: of all namespaces, with their status.
         there: UIDs of the pods that exist, which are in the status of the quotas.
     """
-    taken: dict[str, Counter[Charge]] = {}
+    taken: dict[str, Counter[PodCharge]] = {}
     minimums: dict[Key, str] = {}
     surplus: dict[Key, str] = {}
     for namespace, units in resources:
@@ -63,7 +63,7 @@ def judge_quotas(
 
 
 def _fit(
-    missing: Sequence[tuple[CreatePod, core.Pod]], quotas: tuple[core.ResourceQuota, ...], taken: Counter[Charge]
+    missing: Sequence[tuple[CreatePod, core.Pod]], quotas: tuple[core.ResourceQuota, ...], taken: Counter[PodCharge]
 ) -> Mapping[ReplicaKey, str]:
     """Say what keeps replicas from being created, and add what fits to what is taken."""
     charges = {item.slot: charge_of_pod(pod) for item, pod in missing}
@@ -88,7 +88,7 @@ def refuse(message: str) -> Refusal:
     return Refusal(Verdict.INFEASIBLE, (Reason("", "unit", None, (), 0, 0, None, None, None, (), message),))
 
 
-def charge_of_pod(pod: core.Pod) -> Charge:
+def charge_of_pod(pod: core.Pod) -> PodCharge:
     """Compute the charge of a pod as it would be stored."""
     return charge_of({"spec": msgspec.to_builtins(pod.spec)})
 
