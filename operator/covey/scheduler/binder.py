@@ -35,8 +35,9 @@ from covey.scheduler.barrier import Call, HeldCalls, releasable, release_reason
 from covey.scheduler.barrier_counts import BarrierCounts
 from covey.scheduler.bindings import Bindings, Checks, Strangers, Tasks
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.fair_loop import FairLoop
 from covey.scheduler.guard import BindArgs
-from covey.scheduler.turns import Breath, NotLeadingError
+from covey.scheduler.leader_label import NotLeadingError
 
 log = get_logger(__name__)
 
@@ -76,8 +77,8 @@ class Binder:
         self._arrivals = ArrivalMarks(cache.index, writer, self.waiting.__contains__)
         self._answers: dict[Call, asyncio.Future[str]] = {}
         self._going: set[str] = set()
-        self._breath = Breath()
-        self._checks = Checks(cache, self._breath, topology)
+        self._fair_loop = FairLoop()
+        self._checks = Checks(cache, self._fair_loop, topology)
         self._progress: dict[Key, BarrierCounts] = {}
         #: Units that will be looked at, that are being looked at, and when one may be again.
         self._due: set[Key] = set()
@@ -218,7 +219,7 @@ class Binder:
 
     async def _decide(self, root: Key) -> None:
         """Look at a unit as a whole."""
-        self._breath.begin()
+        self._fair_loop.restart()
         try:
             progress = await self._count(root)
             if progress is not None and progress.may_go():
@@ -234,7 +235,7 @@ class Binder:
         if progress is None or progress.stale:
             await self._fail_stale(root)
             self._cache.index.unit(root)  # kept until it changes: for a large one it takes as long as to look at it
-            await self._breath.take()
+            await self._fair_loop.share()
         if not self.waiting.holds(root):
             return None
         unit = self._cache.index.unit(root)
@@ -245,7 +246,7 @@ class Binder:
             progress = BarrierCounts(unit, self._cache.index.members(root), self.waiting.calls)
             self._progress[root] = progress
             self._next[root] = asyncio.get_running_loop().time() + max(0, progress.pods - SMALL) * PAUSE
-            await self._breath.take()
+            await self._fair_loop.share()
         return progress
 
     async def _release(self, root: Key, progress: BarrierCounts) -> None:
@@ -253,12 +254,12 @@ class Binder:
         await self._cache.steady()
         losses = progress.losses
         unit = self._cache.index.unit(root)
-        await self._breath.take()
+        await self._fair_loop.share()
         self._next[root] = asyncio.get_running_loop().time() + max(0, progress.pods - SMALL) * PAUSE
         pods = self._releasable(unit)
         if unit is None or not pods:
             return
-        await self._breath.take()
+        await self._fair_loop.share()
         lost = await self._checks.astray(unit, self._going)
         if lost is not None:
             await self._give_up_pins(unit, lost)
@@ -277,7 +278,7 @@ class Binder:
         self._going.update(pod.metadata.uid for pod in pods)
         for pod in pods:
             self._tasks.start(self._go(pod, podstate.pinned_node(pod) or ""))
-            await self._breath.take()
+            await self._fair_loop.share()
 
     def _releasable(self, unit: Unit | None) -> list[core.Pod]:
         found = releasable(unit, self.waiting.calls) if unit is not None else []
@@ -289,7 +290,7 @@ class Binder:
             pod = self._cache.index.pod(call.uid)
             if pod is not None:
                 self._judge(call, pod)
-            await self._breath.take()
+            await self._fair_loop.share()
 
     def _judge(self, call: Call, pod: core.Pod) -> None:
         """Answer a call when its pod may not go any more."""
@@ -312,7 +313,7 @@ class Binder:
         await self._fail_unit(unit.key, why)
         for pod in pods:
             self._tasks.start(self._writer.release(pod, RELEASE_CONFLICT))
-            await self._breath.take()
+            await self._fair_loop.share()
 
     async def _give_up(self, unit: Unit, failed: Sequence[tuple[core.Pod, str]]) -> None:
         """Fail every waiting call of a unit and have the pods that cannot go replaced."""
@@ -322,13 +323,13 @@ class Binder:
         await self._fail_unit(unit.key, why)
         for pod, each in failed:
             self._tasks.start(self._writer.release(pod, release_reason(each)))
-            await self._breath.take()
+            await self._fair_loop.share()
 
     async def _fail_unit(self, root: Key, why: str) -> None:
         for call in self.waiting.of(root):
             if call.uid not in self._going:
                 self._answer(call, why)
-            await self._breath.take()
+            await self._fair_loop.share()
 
     def _expire(self, root: Key, timeout: float) -> None:
         """A gang's time counts from the first of its calls that wait, and ends before kube-scheduler's patience."""

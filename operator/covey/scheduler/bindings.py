@@ -33,7 +33,7 @@ from covey.model import podstate
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
 from covey.scheduler.cache import Cache
-from covey.scheduler.turns import Breath
+from covey.scheduler.fair_loop import FairLoop
 from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)
@@ -64,13 +64,13 @@ class Checks:
 
     Args:
         cache: nodes and pods.
-        breath: lets others have their turn.
+        fair_loop: lets others have their turn.
         topology: the one that a root is planned in.
     """
 
-    def __init__(self, cache: Cache, breath: Breath, topology: Callable[[Unit], Topology] | None) -> None:
+    def __init__(self, cache: Cache, fair_loop: FairLoop, topology: Callable[[Unit], Topology] | None) -> None:
         self._cache = cache
-        self._breath = breath
+        self._fair_loop = fair_loop
         self._topology = topology
 
     async def astray(self, unit: Unit, going: Collection[str]) -> Astray | None:
@@ -95,7 +95,7 @@ class Checks:
         failing: list[tuple[core.Pod, str]] = []
         found: dict[str, list[core.Pod]] = {}
         for pod in pods:
-            await self._breath.take()
+            await self._fair_loop.share()
             node = podstate.pinned_node(pod)
             if node is None:
                 continue

@@ -10,7 +10,7 @@ from covey.kube.clock import Clock
 from covey.kube.events import EventRecorder
 from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.cache import Cache
-from covey.scheduler.turns import Breath
+from covey.scheduler.fair_loop import FairLoop
 from covey.scheduler.writer import PodWriter
 
 
@@ -32,4 +32,4 @@ class Context:
     #: Whether this process may decide and write decisions now.
     leads: Callable[[], bool] = _always
     #: Turns of the event loop that long work gives to others.
-    breath: Breath = field(default_factory=Breath)
+    fair_loop: FairLoop = field(default_factory=FairLoop)

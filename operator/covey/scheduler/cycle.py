@@ -48,8 +48,8 @@ from covey.scheduler.context import Context
 from covey.scheduler.moves import Moves
 from covey.scheduler.plugin import CycleState, Nomination, Plugin, Rejection, at
 from covey.scheduler.queue import EquivalenceClass, SchedulingQueue
+from covey.scheduler.ranks import rank_of
 from covey.scheduler.surroundings import Queueing
-from covey.scheduler.turns import rank_of
 from covey.scheduler.writer import Misses
 
 log = get_logger(__name__)
@@ -90,7 +90,7 @@ class Scheduler:
         self._capacity = cache.capacity
         self._surroundings = queueing
         self._admission_times = context.admission_times
-        self.breath = context.breath
+        self.fair_loop = context.fair_loop
         self._turns = context.writer.turns
         self._misses = Misses()
         #: Plans that wait in this pass.
@@ -156,7 +156,7 @@ class Scheduler:
     async def run_pass(self) -> None:
         """Go step by step, until nobody is left who may get nodes now."""
         attempts: dict[Key, int] = {}
-        self.breath.begin()
+        self.fair_loop.restart()
         while True:
             await self._take_in()
             root = await self._pop()
@@ -179,7 +179,7 @@ class Scheduler:
             attempts[root] = attempts.get(root, 0) + 1
             with self._alone(root):
                 await self._schedule(root, last=attempts[root] >= ATTEMPTS)
-            await self.breath.take()
+            await self.fair_loop.share()
         self._put_aside.clear()
         self.queue.rest()
 
@@ -192,7 +192,7 @@ class Scheduler:
             except StopIteration as done:
                 root: Key | None = done.value
                 return root
-            await self.breath.take()
+            await self.fair_loop.share()
 
     async def _take_in(self) -> None:
         """Everything that has happened until now; half of a list is no news."""
@@ -208,7 +208,7 @@ class Scheduler:
                     self.assess(root)
                     for plugin in self._at["note_assessed"]:
                         plugin.note_assessed(root)
-                await self.breath.take()
+                await self.fair_loop.share()
             if queue.opened:
                 queue.opened = False
                 for equivalence in queue.unschedulable():
@@ -222,7 +222,7 @@ class Scheduler:
                 for equivalence in queue.unschedulable():
                     if queue.can_help(equivalence, nodes, self._capacity.planned):
                         self._activate(equivalence)
-                    await self.breath.take()
+                    await self.fair_loop.share()
             for plugin in self._at["wake"]:
                 await plugin.wake()
 
@@ -417,7 +417,7 @@ class Scheduler:
                 answer: Plan | Refusal = planner(gang, inventory)
             else:
                 answer = await asyncio.to_thread(planner, gang, inventory)
-        self.breath.begin()
+        self.fair_loop.restart()
         metrics.PLAN_DURATION.labels(answer.verdict.value).observe(time.perf_counter() - started)
         return answer
 
@@ -437,7 +437,7 @@ class Scheduler:
         if answer.verdict is Verdict.INFEASIBLE:
             move = await self._moves.find(entry.unit, state.gang)
             refused = replace(refused, decision=replace(refused.decision, move=move))
-            self.breath.begin()
+            self.fair_loop.restart()
         before = self.queue.decision(root)
         hint = await self._count_fits(root, hint_for_minimum(state.gang, self._capacity.planned))
         if answer.verdict is Verdict.UNKNOWN:
@@ -459,7 +459,7 @@ class Scheduler:
         hint = hint_for_surplus(state.gang, self._capacity.planned)
         with self._snapshot(root) as inventory:
             refusal = await asyncio.to_thread(explain_surplus, state.gang, inventory)
-        self.breath.begin()
+        self.fair_loop.restart()
         hint = await self._count_fits(root, hint)
         refused = with_refusal(entry, refusal) if refusal is not None else replace(entry, refused=True)
         self._add_unschedulable(root, refused, hint, state.closed)
@@ -469,7 +469,7 @@ class Scheduler:
         """What can help a refused unit: anything where it sees more than others do, which is free to nobody else."""
         hint = hint if self._shares_refusal(root) else ANYTHING
         changed = self._capacity.take_changed_nodes()
-        await self.queue.count_fits(hint, self._capacity.planned, changed, self.breath.take)
+        await self.queue.count_fits(hint, self._capacity.planned, changed, self.fair_loop.share)
         return hint
 
     async def _post_filter(self, state: CycleState) -> None:
@@ -479,7 +479,7 @@ class Scheduler:
             return  # its status has no field for what it would get
         for plugin in self._at["post_filter"]:
             nomination = await plugin.post_filter(state, entry)
-            self.breath.begin()
+            self.fair_loop.restart()
             if self.queue.get(root) is not entry:
                 return
             if nomination is not None:
@@ -642,7 +642,7 @@ class Scheduler:
                 self.refresh(loop.time())
             for root in self.queue.take_refreshed():
                 self.queue.announce(root)
-                await self.breath.take()
+                await self.fair_loop.share()
             for plugin in self._at["tick"]:
                 await plugin.tick()
 

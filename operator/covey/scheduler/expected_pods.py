@@ -16,7 +16,7 @@ from covey.placement.cluster.inventory import domains_of
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Placement
 from covey.scheduler.plugin import Plugin, Rejection
-from covey.scheduler.turns import rank_of
+from covey.scheduler.ranks import rank_of
 
 #: Seconds for which nodes are reserved for pods that are about to be created.
 RESERVED: Final = 60.0

@@ -47,6 +47,7 @@ from covey.scheduler.cycle import Scheduler
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.guard import Guard
 from covey.scheduler.holding import Holding
+from covey.scheduler.leader_label import LeaderLabel
 from covey.scheduler.operator_lease import OperatorLease
 from covey.scheduler.plugin import at
 from covey.scheduler.plugins import make_plugins
@@ -59,7 +60,6 @@ from covey.scheduler.settings import OrdinaryPods, SchedulerSettings
 from covey.scheduler.statuses import StatusWriter, UnreadGroups
 from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.turns import ActiveLabel
 from covey.scheduler.usage import UsageWriter
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
@@ -109,7 +109,7 @@ class Process:
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
         self._client: Client | None = None
-        self._active: ActiveLabel | None = None
+        self._active: LeaderLabel | None = None
         self._writer: PodWriter | None = None
         self._serves = False
         self._stopping = False
@@ -188,7 +188,7 @@ class Process:
                 clock=clock,
                 version=__version__,
             )
-        self._active = _active_label(settings, aside, cache)
+        self._active = _leader_label(settings, aside, cache)
         guard = Guard(cache, waker.note_refusal, marked=settings.attached)
         extender = ExtenderServer(guard, binder, lambda: cache.synced, heard=callers.note)
         async with (
@@ -308,7 +308,7 @@ class _Leader:
         self._releases = Releases(context, exclude=self._exclude, arrived=binder.waiting.__contains__, callers=callers)
         self._unmarked = None
         if settings.attached:
-            self._unmarked = Unmarked(cache, context.writer, context.clock, breath=context.breath)
+            self._unmarked = Unmarked(cache, context.writer, context.clock, fair_loop=context.fair_loop)
 
     async def run(self) -> None:
         """Decide for ever."""
@@ -361,13 +361,13 @@ def _nothing(_pod: core.Pod) -> str | None:
     return None
 
 
-def _active_label(settings: SchedulerSettings, client: Client, cache: Cache) -> ActiveLabel | None:
+def _leader_label(settings: SchedulerSettings, client: Client, cache: Cache) -> LeaderLabel | None:
     if not settings.attached:
         return None
     if not settings.pod_name:
         log.warning("no --pod-name: a Service that selects the active replica by its label will not find this one")
         return None
-    return ActiveLabel(client, cache, settings.pod_namespace, settings.pod_name)
+    return LeaderLabel(client, cache, settings.pod_namespace, settings.pod_name)
 
 
 def _outcome(work: asyncio.Task[None]) -> int:

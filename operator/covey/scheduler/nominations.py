@@ -100,7 +100,7 @@ class Nominations(Plugin):
             if is_helped and self.reservations.allows(root, entry) and self._quotas.tier(entry) == FIRST:
                 claim = self.arrivals.find_claim(entry, self._confine(entry, None))
                 self.handle.nominate(root, Nomination(claim or entry.decision.claim))
-            await self.handle.breath.take()
+            await self.handle.fair_loop.share()
         for root in self.reservations.takers():
             # Alone it may not suffice, but less would have to go beside it; and else whoever gave way would have it back.
             if self._can_take(self.handle.queue.get(root), nodes):
@@ -154,17 +154,17 @@ class Nominations(Plugin):
         if current is not None and follows:
             standing = await self.claims.follow(entry, asked, current, self._quotas)
             claim = self.reservations.renew(root, standing)
-            self.handle.breath.begin()
+            self.handle.fair_loop.restart()
         if claim is None and takes:
-            claim = await self.claims.find(entry, wanted, self._quotas, self.handle.breath.take)
-            self.handle.breath.begin()
+            claim = await self.claims.find(entry, wanted, self._quotas, self.handle.fair_loop.share)
+            self.handle.fair_loop.restart()
         # 4. What has come, or comes free; who borrows must keep nothing from minimums within nominal.
         borrows = self._quotas.tier(entry) != FIRST
         if claim is None and not borrows and entry.asks_nodes:
             claim = self.arrivals.find_claim(entry, asked)
         if claim is None and leads and not borrows and not over_quota and self.reservations.due(entry):
             hint = hint_for_minimum(asked, self._cache.capacity.planned)
-            claim = await self.reservations.choose(entry, hint, asked.excluded_nodes, self.handle.breath.take)
+            claim = await self.reservations.choose(entry, hint, asked.excluded_nodes, self.handle.fair_loop.share)
         return Nomination(claim)
 
     def _confine(self, entry: Entry, entitled: Entitlement | None, *, takes: bool = False) -> Gang:

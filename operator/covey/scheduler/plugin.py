@@ -19,8 +19,8 @@ from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
 from covey.scheduler.commit import Commits, Placement
+from covey.scheduler.fair_loop import FairLoop
 from covey.scheduler.queue import SchedulingQueue
-from covey.scheduler.turns import Breath
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Handle(Protocol):
         """The units."""
 
     @property
-    def breath(self) -> Breath:
+    def fair_loop(self) -> FairLoop:
         """Turns of the event loop that long work gives to others."""
 
     @property

@@ -305,7 +305,7 @@ class Quotas(Plugin):
         for root, entry in list(self._choose_woken(known)):
             if self._is_better_off(root, entry):
                 self.handle.queue.requeue(root)
-            await self.handle.breath.take()
+            await self.handle.fair_loop.share()
 
     async def tick(self) -> None:
         """Say the numbers as they are in the refusals of units that wait for quota."""
@@ -314,7 +314,7 @@ class Quotas(Plugin):
             words = self._words(root, entry) if entry is not None else ""
             if entry is not None and words and words != entry.decision.message:
                 self.handle.queue.amend(root, replace(entry, decision=replace(entry.decision, message=words)))
-            await self.handle.breath.take()
+            await self.handle.fair_loop.share()
 
     def _choose_woken(self, waiting: Iterable[tuple[Key, Entry]]) -> Iterator[tuple[Key, Entry]]:
         """The units of those that wait for quota for whom there may be some: as many as it does for, in their order.

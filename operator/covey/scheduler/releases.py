@@ -53,8 +53,8 @@ from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import QUIET, Callers
 from covey.scheduler.context import Context
+from covey.scheduler.fair_loop import FairLoop
 from covey.scheduler.surroundings import root_priority
-from covey.scheduler.turns import Breath
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
@@ -96,7 +96,7 @@ class Releases:
         #: UID → the mark of another replica's barrier as last seen, and since when.
         self._marks: dict[str, tuple[str, float]] = {}
         self._running = False
-        self._breath = context.breath
+        self._fair_loop = context.fair_loop
         self._cache.subscribe(
             Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod, gone=self._on_pod_deleted)
         )
@@ -124,12 +124,12 @@ class Releases:
                 if admitted is not None:
                     self._admitted_at.setdefault(root, admitted)
             self._queue.add(("unit", *root))
-            await self._breath.take()
+            await self._fair_loop.share()
         for node in list(self._cache.capacity.reserved):
             self._queue.add(("node", node))
         for pod in list(self._cache.index.pods()):
             self._suspect(pod)
-            await self._breath.take()
+            await self._fair_loop.share()
 
     def _unit(self, root: Key) -> None:
         if self._running:
@@ -180,7 +180,7 @@ class Releases:
         return pinned and native.is_member(pod) and self._cache.index.root_of_pod(pod) is None
 
     async def _work(self, item: _Item) -> None:
-        await self._breath.take()
+        await self._fair_loop.share()
         match item:
             case ("node", name):
                 await self._check_node(name)
@@ -311,7 +311,7 @@ class Unmarked:
         cache: the pods.
         writer: releases them.
         clock: the time.
-        breath: shared with other long work.
+        fair_loop: shared with other long work.
     """
 
     def __init__(
@@ -320,11 +320,11 @@ class Unmarked:
         writer: PodWriter,
         clock: Clock,
         *,
-        breath: Breath | None = None,
+        fair_loop: FairLoop | None = None,
     ) -> None:
         self._cache = cache
         self._writer = writer
-        self._breath = breath or Breath()
+        self._fair_loop = fair_loop or FairLoop()
         self._wall = clock.wall
         self._queue: WorkQueue[str] = WorkQueue("unmarked", clock=clock.monotonic)
         self._running = False
@@ -336,7 +336,7 @@ class Unmarked:
         self._running = True
         for pod in list(self._cache.index.pods()):
             self._look(pod)
-            await self._breath.take()
+            await self._fair_loop.share()
         await run_workers(self._queue, self._work, WORKERS)
 
     def _look(self, pod: core.Pod) -> None:

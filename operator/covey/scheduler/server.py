@@ -30,8 +30,8 @@ from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.binder import Binder
 from covey.scheduler.certificates import Certificates
 from covey.scheduler.guard import BIND_ARGS, ENCODER, FILTER_ARGS, PREEMPT_ARGS, BindResult, Guard
+from covey.scheduler.leader_label import NotLeadingError
 from covey.scheduler.settings import EndpointMode, SchedulerSettings
-from covey.scheduler.turns import NotLeadingError
 
 log = get_logger(__name__)
 

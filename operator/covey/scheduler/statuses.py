@@ -98,7 +98,7 @@ class StatusWriter:
         self._announce_pod = announce_pod
         self._bucket = Bucket(RATE, clock=clock.monotonic, sleep=clock.sleep)
         self._pacer = Pacer(self._write_refusal, self._bucket, clock=clock.monotonic)
-        self._breath = context.breath
+        self._fair_loop = context.fair_loop
         self._client = context.client
         self._decision = decision
         self._clock = clock
@@ -134,7 +134,7 @@ class StatusWriter:
                     await self._clock.sleep(STEP_PAUSE)
 
     async def _write(self, root: Key) -> None:
-        await self._breath.take()
+        await self._fair_loop.share()
         unit = self._cache.index.unit(root)
         if unit is None:
             self._written.pop(root, None)

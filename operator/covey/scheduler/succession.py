@@ -44,9 +44,9 @@ from covey.scheduler.claims import scarcest
 from covey.scheduler.context import Context
 from covey.scheduler.plugin import CycleState, Nomination, Plugin
 from covey.scheduler.quotas import Quotas
+from covey.scheduler.ranks import rank_of
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.surroundings import Queueing
-from covey.scheduler.turns import rank_of
 from covey.scheduler.writer import Pinned
 
 #: Replicas that the sentence of a claim names.

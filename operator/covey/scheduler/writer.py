@@ -42,7 +42,7 @@ from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.pin import Patch, annotate_patch, pin_patch
-from covey.scheduler.turns import MARK, RELEASE
+from covey.scheduler.ranks import MARK, RELEASE
 
 log = get_logger(__name__)
 

@@ -136,14 +136,14 @@ async def test_room_on_an_old_node_is_no_question_to_anybody(monkeypatch: pytest
     """Room changes all the time, and ten thousand may ask; where a node is new they are looked at one by one."""
     loop, asked, breaths = Loop(cache(node("old", gpus=1, labels=labels()), *asking("a"), *asking("b"))), [], []
     await loop.turn()
-    awaits, take = loop.reservations.arrivals.awaits, loop.admission.breath.take
+    awaits, take = loop.reservations.arrivals.awaits, loop.admission.fair_loop.share
 
     async def breathe() -> None:
         breaths.append(len(asked))
         await take()
 
     monkeypatch.setattr(loop.reservations.arrivals, "awaits", lambda *given: asked.append(given) or awaits(*given))
-    monkeypatch.setattr(loop.admission.breath, "take", breathe)
+    monkeypatch.setattr(loop.admission.fair_loop, "share", breathe)
     put(loop.cache, comes)
     await loop.turn()
     assert len(asked) == (2 if comes.metadata.creation_timestamp > "2026-01-02" else 0)

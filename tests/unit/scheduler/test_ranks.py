@@ -11,7 +11,7 @@ from builders.members import GATE, cache, member, node, pod, put
 from covey.kube.clock import SYSTEM
 from covey.kube.turns import Turns
 from covey.scheduler.commit import Committer, Placement
-from covey.scheduler.turns import RELEASE
+from covey.scheduler.ranks import RELEASE
 from covey.scheduler.writer import Pinned, PodWriter
 from scheduler_loop import settle, tree
 from unit.scheduler.test_writer import Slow
