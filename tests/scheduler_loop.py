@@ -20,11 +20,11 @@ from covey.scheduler.context import Context
 from covey.scheduler.cycle import Scheduler
 from covey.scheduler.holding import Holding
 from covey.scheduler.plugins import make_plugins
-from covey.scheduler.questions import Questions
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Limits, Reservations
 from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
+from covey.scheduler.whatif.requests import WhatIfRequests
 from covey.scheduler.writer import Pinned, PinResult
 
 #: When a loop begins, in seconds since the epoch: 2026-01-01, when all objects of the builders were created.
@@ -92,7 +92,7 @@ def context_of(made: Cache, api: Any, clock: Clock = SYSTEM) -> Context:
 class Answering:
     """Writes the answers to questions, as long as a block goes on."""
 
-    def __init__(self, questions: Questions[Any]) -> None:
+    def __init__(self, questions: WhatIfRequests[Any]) -> None:
         self._questions = questions
 
     async def __aenter__(self) -> Self:
@@ -139,7 +139,9 @@ class Loop:
         self.quotas = Quotas(made, self.queueing.priority)
         parts = make_plugins(context, self.queueing, self.quotas, self.reservations, self.holding)
         # Those that answer questions are registered by who asks some.
-        self.admission = Scheduler(context, self.queueing, [each for each in parts if not isinstance(each, Questions)])
+        self.admission = Scheduler(
+            context, self.queueing, [each for each in parts if not isinstance(each, WhatIfRequests)]
+        )
         self.queue = self.admission.queue
         self.admission.queue.on_decision(decided)
         self.holding.begin()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from covey.scheduler.blocked import BlockedGangs
 from covey.scheduler.context import Context
-from covey.scheduler.exchange import Exchanges
 from covey.scheduler.expected_pods import ExpectedPods
-from covey.scheduler.headroom import HeadroomQuestions
 from covey.scheduler.holding import Holding
 from covey.scheduler.nominations import Nominations
 from covey.scheduler.plugin import Plugin
@@ -15,6 +13,8 @@ from covey.scheduler.reservations import Reservations
 from covey.scheduler.succession import Successors
 from covey.scheduler.surroundings import Queueing
 from covey.scheduler.wake import Intake
+from covey.scheduler.whatif.exchange import Exchanges
+from covey.scheduler.whatif.headroom import HeadroomQuestions
 
 
 def make_plugins(

@@ -13,8 +13,8 @@ from covey.admission.headroom import HeadroomAnswer
 from covey.admission.status import Decision
 from covey.api import core
 from covey.api.crds import KINDS
-from covey.scheduler.exchange import dump_judgement
-from covey.scheduler.headroom import HeadroomQuestions
+from covey.scheduler.whatif.exchange import dump_judgement
+from covey.scheduler.whatif.headroom import HeadroomQuestions
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of

@@ -15,7 +15,7 @@ from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE
 from covey.api.exchange import ExchangeQuestion, dump_question
 from covey.kube.clock import Clock
-from covey.scheduler.exchange import Exchanges
+from covey.scheduler.whatif.exchange import Exchanges
 from scheduler_loop import Answering, Loop, context_of
 
 ROOT, OTHER = root_key("root"), root_key("other")

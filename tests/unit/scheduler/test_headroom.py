@@ -16,11 +16,11 @@ from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, dump_question
 from covey.kube.clock import SYSTEM, Clock
-from covey.scheduler.headroom import HeadroomQuestions
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
+from covey.scheduler.whatif.headroom import HeadroomQuestions
 from scheduler_loop import Answering, Loop, context_of
 
 

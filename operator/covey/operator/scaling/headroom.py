@@ -2,7 +2,7 @@
 
 Anybody who wants to know writes a text that was not there before into the annotation ``covey.dev/headroom``; with a
 number in ``covey.dev/headroom-seconds`` it is asked again each time that many seconds have passed, by the clock alone.
-It is carried to the root of the first unit, where the scheduler process answers (``scheduler.headroom``), and what it
+It is carried to the root of the first unit, where the scheduler process answers (``scheduler.whatif.headroom``), and what it
 answers is copied. The status says which text it answers, so a question is carried until it is answered, and once.
 """
 

@@ -20,12 +20,12 @@ from covey.api.core import rfc3339
 from covey.api.headroom import Question, read
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.scheduler.questions import FAILED, TRIES, BrokenOff, Open, Questions
+from covey.scheduler.whatif.requests import FAILED, TRIES, BrokenOff, OpenRequest, WhatIfRequests
 
 log = get_logger(__name__)
 
 
-class HeadroomQuestions(Questions[Question]):
+class HeadroomQuestions(WhatIfRequests[Question]):
     """The questions for head-room."""
 
     field = "headroom"
@@ -46,7 +46,7 @@ class HeadroomQuestions(Questions[Question]):
     def _count(self) -> None:
         metrics.HEADROOM_QUESTIONS.set(sum(map(len, self._open.values())))
 
-    async def _answer(self, root: core.Group, asked: Open[Question]) -> dict[str, Any] | None:
+    async def _answer(self, root: core.Group, asked: OpenRequest[Question]) -> dict[str, Any] | None:
         """One more role; the whole answer when it was the last one."""
         roles = list(asked.question.roles)
         if roles:
@@ -56,7 +56,7 @@ class HeadroomQuestions(Questions[Question]):
             return None
         return self.dump_answers(asked.question.asked, rfc3339(self._clock.wall()), asked.answers)
 
-    async def _next_role(self, root: core.Group, role: str, asked: Open[Question]) -> HeadroomAnswer:
+    async def _next_role(self, root: core.Group, role: str, asked: OpenRequest[Question]) -> HeadroomAnswer:
         began, result = self._clock.monotonic(), "unknown"
         try:
             answer = await self._role(root, role, asked)
@@ -73,7 +73,7 @@ class HeadroomQuestions(Questions[Question]):
             metrics.HEADROOM_DURATION.labels(result).observe(self._clock.monotonic() - began)
         return answer
 
-    async def _role(self, root: core.Group, role: str, asked: Open[Question]) -> HeadroomAnswer:
+    async def _role(self, root: core.Group, role: str, asked: OpenRequest[Question]) -> HeadroomAnswer:
         units = list(self._units_of(root))
         # What would be given up in the end is not begun: nobody else has the loop while sites are made.
         if asked.tries >= TRIES or len(units) > UNITS:

@@ -30,17 +30,17 @@ from covey.placement.cluster import resources
 from covey.placement.model import ReplicaRequest
 from covey.scheduler.context import Context
 from covey.scheduler.plugin import CycleState, Nomination
-from covey.scheduler.questions import FAILED, TRIES, BrokenOff, Open, Questions
 from covey.scheduler.quotas import Quotas, Swap
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.surroundings import Queueing
+from covey.scheduler.whatif.requests import FAILED, TRIES, BrokenOff, OpenRequest, WhatIfRequests
 
 log = get_logger(__name__)
 
 _COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 
-class Exchanges(Questions[ExchangeQuestion]):
+class Exchanges(WhatIfRequests[ExchangeQuestion]):
     """The questions for exchanges, and the claims that stand for them."""
 
     field = "exchange"
@@ -84,7 +84,7 @@ class Exchanges(Questions[ExchangeQuestion]):
         """Read the question of a root; None where it asks nothing."""
         return read_question(root.metadata.annotation(ANNOTATION_EXCHANGE))
 
-    async def _answer(self, root: core.Group, asked: Open[ExchangeQuestion]) -> dict[str, Any] | None:
+    async def _answer(self, root: core.Group, asked: OpenRequest[ExchangeQuestion]) -> dict[str, Any] | None:
         """Judge the unit; a yes is a claim."""
         key, question, resource = Key(root.kind, root.metadata.namespace, root.metadata.name), asked.question, ""
         try:

@@ -62,7 +62,7 @@ Q = TypeVar("Q", Question, ExchangeQuestion)
 
 
 @dataclass(slots=True)
-class Open(Generic[Q]):
+class OpenRequest(Generic[Q]):
     """A question, the answers of roles that there are by now, and how often the next step was tried."""
 
     question: Q
@@ -70,7 +70,7 @@ class Open(Generic[Q]):
     tries: int = 0
 
 
-class Questions(Plugin, ABC, Generic[Q]):
+class WhatIfRequests(Plugin, ABC, Generic[Q]):
     """The questions of one kind that are not answered yet.
 
     Args:
@@ -96,7 +96,7 @@ class Questions(Plugin, ABC, Generic[Q]):
         self._quotas = quotas
         self._reservations = reservations
         #: By namespace, the one whose turn it is first.
-        self._open: OrderedDict[str, OrderedDict[Key, Open[Q]]] = OrderedDict()
+        self._open: OrderedDict[str, OrderedDict[Key, OpenRequest[Q]]] = OrderedDict()
         #: Answers to be written, and what was written that the watch may not have shown yet.
         self._answered: dict[Key, tuple[str, dict[str, Any]]] = {}
         self._said: dict[Key, tuple[str, str]] = {}
@@ -112,7 +112,7 @@ class Questions(Plugin, ABC, Generic[Q]):
         """Read the question of a root; None where it asks nothing."""
 
     @abstractmethod
-    async def _answer(self, root: core.Group, asked: Open[Q]) -> dict[str, Any] | None:
+    async def _answer(self, root: core.Group, asked: OpenRequest[Q]) -> dict[str, Any] | None:
         """Take a step: the answer as the status has it; None where there is more to ask.
 
         Raises:
@@ -159,7 +159,7 @@ class Questions(Plugin, ABC, Generic[Q]):
         self._due = ended + max(self.rest * (ended - now), LEAST_REST)
         return True
 
-    async def _take_step(self, root: Key, asked: Open[Q]) -> None:
+    async def _take_step(self, root: Key, asked: OpenRequest[Q]) -> None:
         group, body = self._cache.index.root(root), None
         if group is None:
             self._drop(root)
@@ -236,7 +236,7 @@ class Questions(Plugin, ABC, Generic[Q]):
             line = self._open.setdefault(root.namespace, OrderedDict())
             before = line.get(root)
             if before is None or before.question != question:
-                line[root] = Open(question)
+                line[root] = OpenRequest(question)
                 self._count()
                 self.handle.queue.wake()
         if root in self._answered:
@@ -255,7 +255,7 @@ class Questions(Plugin, ABC, Generic[Q]):
             return True
         return self._said.get(root) == (group.metadata.uid, question.asked)
 
-    def _asks(self, root: Key, asked: Open[Q]) -> bool:
+    def _asks(self, root: Key, asked: OpenRequest[Q]) -> bool:
         """Tell whether a root still asks this."""
         line = self._open.get(root.namespace)
         return line is not None and line.get(root) is asked
