@@ -31,6 +31,8 @@ from covey.scheduler.queue import SchedulingQueue
 from covey.scheduler.topologies import write_topology
 from covey.scheduler.writer import Pinned, PodWriter
 
+log = get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -125,9 +127,6 @@ def _sum_up(placements: Sequence[Placement], outcomes: Sequence[Pinned], course:
             where = f"the pin of pod {each.pod.metadata.name} to node {each.node}"
             return Committed(counts, f"the API server denied {where}: {said}")
     return Committed(counts)
-
-
-log = get_logger(__name__)
 
 
 class Commits:

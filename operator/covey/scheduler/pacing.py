@@ -27,6 +27,8 @@ from covey.kube.rounds import Rounds
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 
+log = get_logger(__name__)
+
 #: All that the label ``reason`` can be.
 REASONS: Final = (REASON_WAITING, *REFUSALS, OTHER := "Other")
 #: Entries of the heap that may be out of date before it is made anew.
@@ -109,8 +111,6 @@ def _bounded_reason(reason: str | None) -> str:
         return REASON_WAITING
     return reason if reason in REASONS else OTHER
 
-
-log = get_logger(__name__)
 
 #: Statuses and Events of refusals a second, in all.
 RATE: Final = 20.0
