@@ -124,12 +124,12 @@ def act_b(stage: Stage) -> None:
 
 
 def act_c(stage: Stage) -> None:
-    """Room is made: minimums first."""
-    heading("(c) Room is made: the minimum starts at once, the surplus when there is more")
+    """Capacity comes free: minimums first."""
+    heading("(c) Capacity comes free: the minimum starts at once, the surplus when there is more")
     before = time.monotonic()
     stage.free_nodes(stage.hosts_of_batch()[:3])
     stage.until("the minimum is bound", lambda: stage.bound("mistral") >= 6)
-    stage.note("room made to minimum bound", f"{time.monotonic() - before:.2f} s")
+    stage.note("capacity to minimum bound", f"{time.monotonic() - before:.2f} s")
     stage.show_replicas("mistral")
     stage.free_nodes(stage.hosts_of_batch())
     stage.until("the surplus is bound", lambda: stage.bound("mistral") == 12)

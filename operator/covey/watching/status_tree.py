@@ -134,7 +134,10 @@ def _unit(unit: Unit, report: UnitStatus | None, index: Index, place_of: Callabl
     state = _worst([role for role in roles if role.minimum]) if roles else TreeState.WAITING
     if state is TreeState.READY and _worst(roles) is not TreeState.READY:
         state = TreeState.SERVING
-    if admitted is None:
+    # Pods that serve need nobody's word for it.
+    if admitted is None and state in _SERVING:
+        pass
+    elif admitted is None:
         reason = reason or _undecided(report)
         state = TreeState.WAITING if state is not TreeState.FAILED else state
     elif admitted.status != "True":

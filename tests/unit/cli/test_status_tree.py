@@ -85,6 +85,15 @@ def test_what_the_scheduler_refused_stands_at_the_unit() -> None:
     assert at(tree, "0", "decode", "0").children[0].reason == "no node yet"
 
 
+def test_unit_that_serves_before_the_scheduler_process_has_said_so_is_not_said_to_wait() -> None:
+    world = World()
+    world.bind_all()
+    world.groups["llm-0"].pop("status")
+    tree = world.tree()
+    assert (tree.ready, tree.state) == (1, TreeState.READY)
+    assert not world.reasons()
+
+
 def test_a_gang_that_the_barrier_holds() -> None:
     world = World()
     world.condition("llm-0", "Admitted", "True", "Admitted")
