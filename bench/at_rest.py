@@ -25,6 +25,7 @@ from covey.kube.process import settle_memory
 from covey.operator.model.observed import is_ours, place_pods
 from covey.operator.observe.expectations import PodExpectations
 from covey.operator.plan import plan
+from covey.operator.process.features import FEATURES
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.operator.world import World
@@ -63,7 +64,7 @@ def once(world: World) -> tuple[float, float]:
     """Seconds for planning and for telling, on a fresh snapshot: nothing may be remembered from one pass to the next."""
     observed, verdict = world.observe(), world.judge()
     begun = time.process_time()
-    planned = plan(verdict, observed, world.status)
+    planned = plan(verdict, observed, world.status, features=FEATURES)
     middle = time.process_time()
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     compute(verdict, observed, planned, units, world.status, rfc3339(world.now))

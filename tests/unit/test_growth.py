@@ -14,7 +14,8 @@ from builders.requests import make_node
 from builders.steps import count_steps
 from covey.admission.charges import charges
 from covey.operator.plan import plan
-from covey.operator.rolling.exclusive import PairingCandidate, order_turns
+from covey.operator.process.features import FEATURES
+from covey.operator.routing.exclusive import PairingCandidate, order_turns
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.admission.test_charges import made_of
@@ -34,7 +35,7 @@ def one_pass(world: World) -> Work:
 
     def work() -> None:
         verdict, observed = world.judge(), dataclasses.replace(world.observe())
-        planned = plan(verdict, observed, world.status)
+        planned = plan(verdict, observed, world.status, features=FEATURES)
         units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
         compute(verdict, observed, planned, units, world.status, "2026-01-01T00:00:00Z")
 

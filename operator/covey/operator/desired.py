@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from covey.api import constants as names
-from covey.api.inference import DisaggregatedInference, Routing
-from covey.api.roles import Serves
+from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend
 from covey.backends.extender import can_reserve
 from covey.compile import Layout, Scale, Tree
-from covey.compile.groups import Levels
-from covey.compile.revision import Revision
+from covey.operator.feature import Feature, Intent, PlanInput, find_intent
 from covey.operator.model.observed import Observed
 from covey.operator.objects import Deviation, find_deviations, with_former_budget
-from covey.operator.quota.fit import find_shortage
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
-from covey.operator.rolling.capability import find_lacking
 from covey.operator.rolling.evacuate import Idle, find_idle
-from covey.operator.rolling.exclusive import find_exclusive
-from covey.operator.rolling.give_way import Victims
 from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
-from covey.operator.rolling.pairing import Pairing, find_pairing, with_pairs
 from covey.operator.rolling.remake import Remake, find_remake
 from covey.operator.rolling.succession import Shortage, Successions
-from covey.operator.scaling.exchange import Vector, find_committed
-from covey.operator.scaling.scaler import Scalers, find_scalers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +34,8 @@ class Desired:
     leaving: Leaving
     #: Those of them that serve nobody, and may be evicted.
     idle: Idle
-    scalers: Scalers
-    #: Replicas of the roles that are scaled together, over all units.
-    committed: Vector
+    intent: Intent
     rolling: Rolling
-    #: Which pods a router may pair.
-    pairing: Pairing
     #: What cannot be changed in place.
     remake: Remake
     #: Without a unit that is taken down to be made again.
@@ -63,43 +50,35 @@ class Desired:
 
 
 def desire(
-    inference: DisaggregatedInference,
-    in_force: Revision,
+    given: PlanInput,
     backend: Backend,
-    levels: Levels | None,
-    observed: Observed,
-    victims: Victims,
-    before: Mapping[str, Any],
+    features: Iterable[Feature],
 ) -> Desired:
     """Decide the desired state of a resource.
 
     Args:
-        inference: the resource, with the spec that is kept up.
-        in_force: the revision that is rolled out.
+        given: what the plan is made from.
         backend: makes the groups.
-        levels: of the topology, where they are known.
-        observed: the snapshot.
-        victims: the replicas that give way to claims.
-        before: the status so far, which alone remembers how a rollout went.
+        features: asked in this order.
     """
+    inference, in_force, observed, before = given.inference, given.in_force, given.observed, given.before
     spec, scale = inference.spec, Scale.of(inference.spec)
 
     def compile_layout(layout: Layout) -> Tree:
-        tree = backend.compile(inference, layout=layout, revision=in_force, levels=levels)
+        tree = backend.compile(inference, layout=layout, revision=in_force, levels=given.levels)
         return with_former_budget(tree, spec, observed)
 
     def shortage_in(layout: Layout) -> Shortage:
         tree = compile_layout(layout)
-        return lambda coming, gone: "; ".join(map(str, find_shortage(tree, observed, coming, gone)))
+        return partial(intent.lacks, tree)
 
     # 1. What runs, of which revision; which replicas have to leave their nodes; what autoscalers ask for.
     running = running_revisions(observed, in_force)
     states = replica_states(observed, in_force, running)
-    leaving = replace(find_leaving(spec, observed), claimed=victims.places.keys())
+    intent = find_intent(features, Intent(running, states))
+    leaving = replace(find_leaving(spec, observed), claimed=intent.preempted.keys())
     idle = find_idle(spec, leaving, states, observed)
-    scalers = find_scalers(spec, inference.metadata.name, observed, states, before)
-    committed = find_committed(spec, inference.metadata.name, observed, states, before) if spec.is_exchanged else {}
-    totals = {**scalers.totals, **committed}
+    totals = intent.totals
     # 2. Surplus goes, missing numbers are filled, revisions are rolled.
     asked = Successions(inference.metadata.name, observed, shortage_in, asks=can_reserve(backend.name))
     rolling = roll(spec, in_force, observed, states, running, asked, before, totals, leaving)
@@ -115,17 +94,8 @@ def desire(
     if remake.unit is not None:
         tree = compile_layout(remake.rest(rolling.layout))
         deviations = _deviations(tree, observed)
-    # 4. Revisions that run side by side have pairings, and Services, of their own.
-    pairing = find_pairing(spec, in_force, rolling.layout, observed, states)
-    if spec.rollout is not None and spec.rollout.routing is Routing.EXCLUSIVE:
-        pairing = find_exclusive(pairing, spec, in_force, rolling.layout, observed, states)
-    if any(role.serves is Serves.BOTH for role in spec.roles):
-        short = find_lacking(spec, rolling.layout, observed)
-        pairing = replace(pairing, remarks=(*pairing.remarks, *short))
-    tree = with_pairs(tree, spec, in_force, observed, states)
-    return Desired(
-        scale, running, states, leaving, idle, scalers, committed, rolling, pairing, remake, tree, deviations
-    )
+    intent = replace(intent, layout=rolling.layout, arriving=rolling.arriving, rolls=rolling.progress is not None)
+    return Desired(scale, running, states, leaving, idle, intent, rolling, remake, tree, deviations)
 
 
 def _is_confirmed(inference: DisaggregatedInference) -> bool:

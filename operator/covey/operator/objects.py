@@ -229,7 +229,7 @@ def _contains(stored: object, wanted: object) -> bool:
 
 
 _LWS: Final = frozenset(names.LWS_LABELS)
-_ASKED: Final = frozenset(kind.type for kind in (*ASK_KINDS, INFERENCE_POOLS))  # ``find_asks``, ``find_pool`` delete.
+_ASKED: Final = frozenset(kind.type for kind in (*ASK_KINDS, INFERENCE_POOLS))  # Their features delete them.
 
 
 def find_relabelled(tree: Tree, observed: Observed, going: Collection[str], held: Collection[str]) -> Iterator[Relabel]:

@@ -13,13 +13,23 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference, OnFailure
+from covey.api.inference import OnFailure
 from covey.backends import Release
 from covey.backends.extender import can_reserve
 from covey.compile import Layout, ReplicaKey, Slot, Tree
 from covey.model import podstate
-from covey.operator.capacity.asks import find_asks
 from covey.operator.desired import Desired, desire
+from covey.operator.feature import (
+    Changes,
+    Features,
+    Intent,
+    PlanInput,
+    StatusPart,
+    Unplaceable,
+    begin,
+    find_intent,
+    find_status,
+)
 from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import (
     Actions,
@@ -32,8 +42,8 @@ from covey.operator.model.actions import (
     soonest,
     sum_outcomes,
 )
+from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed, number
-from covey.operator.model.refusals import OVER_BUDGET
 from covey.operator.objects import (
     HISTORY,
     find_ending,
@@ -44,8 +54,7 @@ from covey.operator.objects import (
     to_mark,
     to_store,
 )
-from covey.operator.quota.fit import Fitting, charging, find_fitting
-from covey.operator.release import Starting, find_released, find_starting, progress_of
+from covey.operator.release import find_released, progress_of
 from covey.operator.repair.give_up import GivenUp, find_loss
 from covey.operator.repair.history import Failure
 from covey.operator.repair.judge import find_failing
@@ -55,29 +64,12 @@ from covey.operator.replicas.replace import ReplicaActions, plan_replicas
 from covey.operator.replicas.replica_notes import describe_growth, removal_notes, replacement_notes
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import find_evacuation
-from covey.operator.rolling.give_way import NO_VICTIMS, Victims, find_giving_way, find_victims
-from covey.operator.rolling.in_place import find_in_place_updates
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
 from covey.operator.rolling.observe import find_unmarked, read_complete
-from covey.operator.rolling.pool import find_pool
 from covey.operator.rolling.remake import describe_unexplained, find_unexplained
 from covey.operator.rolling.succession import put_questions
-from covey.operator.scaling.draining import drain, find_serving
-from covey.operator.scaling.exchange import (
-    confine_claims,
-    find_committed,
-    hold_donors,
-    judge_vector,
-    put_exchange,
-    together_name,
-)
-from covey.operator.scaling.headroom import HeadroomState, find_headroom
-from covey.operator.scaling.receivers import find_withheld
-from covey.operator.scaling.scaler import find_scalers, labels_at_birth, put_scalers, unit_leaders
 from covey.operator.validation import AcceptedSpec, revision_before
 
-#: Annotations by which somebody asks for head-room.
-_ASKS: Final = frozenset({names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS})
 _UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {
@@ -98,7 +90,6 @@ class Plan:
     states: States
     #: Pods that the operator lets go.
     release: Release = field(default_factory=Release)
-    starting: Starting = field(default_factory=Starting)
     #: The rollout that is on its way, and when to look at it again.
     rolling: Rolling | None = None
     #: The hash of the revision that it leaves.
@@ -111,88 +102,75 @@ class Plan:
     failures: tuple[Failure, ...] = ()
     #: Units below their minimum, and what is given up of them.
     loss: GivenUp = field(default_factory=GivenUp)
-    headroom: HeadroomState = field(default_factory=HeadroomState)
     #: The hash of the revision that every unit was last complete with.
     complete: str = ""
     #: What there is to say of replicas of revisions that no record explains.
     unexplained: str = ""
-    fitting: Fitting = field(default_factory=Fitting)
-    #: The replicas that give way to claims.
-    victims: Victims = NO_VICTIMS
+    unplaceable: Unplaceable = field(default_factory=Unplaceable)
+    #: The replicas that give way, and to whom.
+    preempted: Mapping[ReplicaKey, Claimed] = field(default_factory=dict)
+    #: What features say in the status.
+    status: StatusPart = field(default_factory=StatusPart)
 
 
-def plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
+def plan(
+    verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] | None = None, *, features: Features
+) -> Plan:
     """Plan one resource.
 
     Args:
         verdict: what is kept up.
         observed: the snapshot; its time is the only clock.
         before: the status so far, which alone remembers how a rollout went.
+        features: asked in this order.
     """
-    found = _plan(verdict, observed, before)
-    if not found.fitting.unfit:
+    found = _plan(verdict, observed, before or {}, features)
+    if not found.unplaceable.replicas:
         return found
-    # A replica that quotas have no room for waits like one that no node has: a rollout goes on without a surge.
+    # A replica that cannot be had waits like one that no node has: a rollout goes on without a surge.
     since = _limited_since(before or {}, observed.now)
-    return _plan(verdict, replace(observed, unfit=dict.fromkeys(found.fitting.unfit, since)), before)
+    return _plan(
+        verdict, replace(observed, unfit=dict.fromkeys(found.unplaceable.replicas, since)), before or {}, features
+    )
 
 
-def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] | None) -> Plan:
-    inference, accepted, backend, before = verdict.inference, verdict.accepted, verdict.backend, before or {}
+def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], features: Features) -> Plan:
+    inference, accepted, backend = verdict.inference, verdict.accepted, verdict.backend
     # 1. Nothing has been accepted yet: what runs stays as it is.
     if accepted is None or backend is None:
-        return _stand_still(verdict, observed, before)
-    # 2. What there shall be: units and replicas, each of its revision; their objects and pods. What is pardoned stays.
-    victims = NO_VICTIMS
-    if observed.is_claimed:
-        observed = confine_claims(inference.spec, inference.metadata.name, accepted.revision, observed, before)
-        victims = find_victims(inference.spec, accepted.revision, observed)
-        observed = victims.without_marks(observed)
-    want = desire(inference, accepted.revision, backend, verdict.levels, observed, victims, before)
+        return _stand_still(verdict, observed, before, features)
+    # 2. What there shall be: units and replicas, each of its revision; their objects and pods.
+    asked, given = begin(features, PlanInput(inference, accepted.revision, backend, verdict.levels, observed, before))
+    observed = given.observed
+    want = desire(given, backend, asked)
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
-    exchange = judge_vector(spec, tree.owner, layout, observed, want.committed) if want.committed else None
-    going = tuple(_surplus(tree, observed, partial(_why, verdict, want, victims.places)))
-    if exchange is not None:
-        going = hold_donors(going, exchange, layout, want.committed, victims.places)
-    surplus = drain(spec, going, observed, victims.places)
+    surplus = Outcome(Actions(delete_pods=tuple(_surplus(tree, observed, partial(_why, verdict, want)))))
+    for feature in asked:
+        surplus = feature.remove(surplus, want.intent)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
-    asks = reserves and observed.asks_nodes(inference.metadata.name, want.rolling.layout.units)
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
     replicas, late = failing.apply_to(plans, inference, observed)
-    loss = find_loss(inference, backend, want.scale, want.rolling.states, states, observed, victims.queued, before)
+    loss = find_loss(inference, backend, want.scale, want.rolling.states, states, observed, want.intent.queued, before)
     stranded = find_stranded(observed)
     lost = _uids(_deletions(replicas), loss.outcome, stranded)
     # 5. Some pods wait: for their minimum, for their group that is being deleted, for others to start.
     release = backend.release(progress_of(inference, layout, states, observed))
     released = find_released(release, observed)
     ending = find_ending(tree, observed, lost | _uids(surplus, released))
-    starting = find_starting(spec, states, observed)
-    headroom = HeadroomState()
-    if _ASKS.intersection(inference.metadata.annotations or ()):
-        headroom = find_headroom(inference, backend, layout, observed, before)
-    not_yet = release.withheld | ending.slots | late.keys() | victims.find_withheld(tree.slots)
-    create = _missing(replicas, not_yet, want, observed, lambda: labels_at_birth(spec, layout, observed))
-    over: frozenset[Slot] = frozenset()
-    if exchange is not None:
-        donors, over = find_withheld(spec, create, layout, observed, rolls=want.rolling.progress is not None)
-        create = tuple(item for item in create if item.slot not in donors and item.slot not in over)
-        not_yet |= donors | over
-    fitting = Fitting(create)
-    if observed.quotas:
-        fitting = find_fitting(create, charging(tree.pods, observed), observed, want.rolling.arriving)
-    not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
-    # A surge that the budget has no room for is one that quotas have none for.
-    fitting = replace(fitting, unfit={**dict.fromkeys((slot[:3] for slot in over), OVER_BUDGET), **fitting.unfit})
+    emptying = {slot for slot in tree.slots if slot.unit in want.intent.emptying} if want.intent.emptying else set()
+    not_yet = release.withheld | ending.slots | late.keys() | emptying
+    changes = Changes(want.intent, tree, _missing(replicas, not_yet, want, observed))
+    for feature in asked:
+        changes = feature.amend(changes)
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
-    gone = lost | _uids(surplus, released, ending.outcome)
+    changes = replace(changes, gone=lost | _uids(surplus, released, ending.outcome))
     total = sum_outcomes(
         (
             surplus,
-            _join_replica_plans(replicas, not_yet, fitting.create, tree),
-            fitting.outcome,
+            _join_replica_plans(replicas, changes.create, tree),
             loss.outcome,
             stranded,
             released,
@@ -200,21 +178,12 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] |
             find_evacuation(spec, want.leaving, want.idle, want.rolling),
             put_questions(inference.metadata.name, want.rolling.questions, observed),
             failing.outcome,
-            put_scalers(tree.owner, want.scalers, observed, [together_name(tree.owner.name)] if exchange else ()),
-            put_exchange(tree.owner, exchange, layout, observed) if exchange else Outcome(),
-            starting.outcome,
-            find_giving_way(victims, observed, want.rolling.states, states, before),
-            Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
-            find_serving(observed, surplus.actions.drain),
-            find_asks(inference, verdict.levels, want.rolling, observed) if asks else Outcome(),
-            find_pool(spec, tree.owner, observed) if spec.routing or observed.pools else Outcome(),
-            find_in_place_updates(tree.layout, observed, accepted.revision, gone),
+            *(feature.outcome(changes) for feature in asked),
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
-            find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
-            _labels(inference, want, observed, lost),
-            want.pairing.relabel(observed),
+            find_objects(backend, changes.tree, observed, want.deviations, want.remake.fixed),
+            _labels(want, observed, lost, changes.routed),
             _history(verdict, accepted, want, observed, read_complete(before)),
-            _scale_events(want, observed, surplus.actions.delete_pods, replicas, not_yet),
+            _scale_events(want, observed, surplus.actions.delete_pods, replicas, changes.create),
             Outcome(again=soonest((want.rolling.again, *late.values()))),
         )
     )
@@ -224,19 +193,18 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any] |
         total.actions,
         layout,
         states,
-        release,
-        starting,
-        want.rolling,
-        revision_left(accepted.revision, observed, want.running),
-        total.remarks,
-        total.again,
-        failing.seen,
-        loss,
-        headroom,
-        accepted.revision.hash if complete else read_complete(before),
-        unexplained,
-        fitting,
-        victims,
+        release=release,
+        rolling=want.rolling,
+        former=revision_left(accepted.revision, observed, want.running),
+        remarks=total.remarks,
+        again=total.again,
+        failures=failing.seen,
+        loss=loss,
+        complete=accepted.revision.hash if complete else read_complete(before),
+        unexplained=unexplained,
+        unplaceable=changes.unplaceable,
+        preempted=want.intent.preempted,
+        status=find_status(asked, want.intent),
     )
 
 
@@ -247,18 +215,19 @@ def _limited_since(before: Mapping[str, Any], now: float) -> float:
     return now if since is None else since
 
 
-def _stand_still(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any]) -> Plan:
+def _stand_still(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], features: Features) -> Plan:
     """A plan without actions, with the decisions that the status needs."""
     running = running_revisions(observed, verdict.wanted)
     states = replica_states(observed, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
     inference = verdict.inference
-    asked = (inference.spec, inference.metadata.name, observed, states, before)
-    totals = {**find_scalers(*asked).totals, **(find_committed(*asked) if inference.spec.is_exchanged else {})}
-    chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
+    given = PlanInput(inference, verdict.wanted, verdict.backend, verdict.levels, observed, before)
+    asked = [kind(given) for kind in features if kind.applies(given)]
+    intent = find_intent(asked, Intent(running, states))
+    chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=intent.totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    headroom = find_headroom(inference, verdict.backend, layout, observed, before)
-    return Plan(Actions(), layout, states, headroom=headroom, complete=read_complete(before))
+    status = find_status(asked, replace(intent, layout=layout))
+    return Plan(Actions(), layout, states, complete=read_complete(before), status=status)
 
 
 def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None, core.Pod], str]) -> Iterator[DeletePod]:
@@ -270,15 +239,13 @@ def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None, core.Po
     yield from (DeletePod(pod, why(None, pod)) for pod in observed.strays if not podstate.is_terminating(pod))
 
 
-def _why(
-    verdict: AcceptedSpec, want: Desired, claimed: Collection[ReplicaKey], slot: Slot | None, pod: core.Pod
-) -> str:
+def _why(verdict: AcceptedSpec, want: Desired, slot: Slot | None, pod: core.Pod) -> str:
     """Reason for the deletion of a pod that is outside the layout."""
     unit = slot.unit if slot is not None else None
     if verdict.inference.spec.suspend:
         return "suspended"
     # What is marked and not whole any more goes on, whatever has become of the claim.
-    if podstate.claimed_by(pod) or (slot is not None and slot[:3] in claimed):
+    if podstate.claimed_by(pod) or (slot is not None and slot[:3] in want.intent.preempted):
         return "preempted"
     move = want.rolling.move
     if move is not None and move.is_remake and move.unit == unit:
@@ -300,27 +267,16 @@ def _uids(*outcomes: Outcome) -> frozenset[str]:
 
 
 def _missing(
-    replicas: tuple[ReplicaActions, ...],
-    not_yet: Collection[Slot],
-    want: Desired,
-    observed: Observed,
-    at_birth: Callable[[], Mapping[Slot, Mapping[str, str]]],
+    replicas: tuple[ReplicaActions, ...], not_yet: Collection[Slot], want: Desired, observed: Observed
 ) -> tuple[CreatePod, ...]:
     """The pods that are to be created now, first those that matter most."""
     found = [item for part in replicas for item in part.create if item.slot not in not_yet]
     if not found:
         return ()
-    labels = want.pairing.add_to(at_birth(), [item.slot for item in found])
-    born = (
-        replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
-        for item in found
-    )
-    return order_creations(tuple(born), want.tree, want.scale, observed)
+    return order_creations(found, want.tree, want.scale, observed)
 
 
-def _join_replica_plans(
-    replicas: tuple[ReplicaActions, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
-) -> Outcome:
+def _join_replica_plans(replicas: tuple[ReplicaActions, ...], create: tuple[CreatePod, ...], tree: Tree) -> Outcome:
     """Join the plans of single replicas; ``create`` are the pods of them that are created now."""
     return Outcome(
         Actions(
@@ -328,18 +284,18 @@ def _join_replica_plans(
             delete_pods=_deletions(replicas).actions.delete_pods,
             create=create,
             factory=tree.pods,
-            notes=tuple(replacement_notes(replicas, not_yet)),
+            notes=tuple(replacement_notes(replicas, {item.slot for item in create})),
         )
     )
 
 
-def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed, lost: Collection[str]) -> Outcome:
+def _labels(want: Desired, observed: Observed, lost: Collection[str], routed: Collection[str]) -> Outcome:
     """Relabel pods that stay."""
-    more = (*find_unmarked(want.tree, observed, lost), *unit_leaders(inference.spec, want.layout, observed))
+    more = find_unmarked(want.tree, observed, lost)
     # Two pods would have one address.
     former = (Relabel(pod, _UNPUBLISHED) for pod in observed.former)
     protect = tuple(find_unprotected(want.tree, observed, lost, want.idle.places))
-    edited = (*former, *find_relabelled(want.tree, observed, lost, want.pairing.roles), *more)
+    edited = (*former, *find_relabelled(want.tree, observed, lost, routed), *more)
     return Outcome(Actions(relabel=edited, protect=protect))
 
 
@@ -373,14 +329,14 @@ def _scale_events(
     observed: Observed,
     surplus: tuple[DeletePod, ...],
     replicas: tuple[ReplicaActions, ...],
-    not_yet: Collection[Slot],
+    create: tuple[CreatePod, ...],
 ) -> Outcome:
     """Events about replicas that are created and deleted."""
     notes: list[Note] = []
     for why in dict.fromkeys(each.why for each in surplus):
         gone = [each for each in surplus if each.why == why]
         notes += removal_notes(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
-    growth = describe_growth(replicas, not_yet)
+    growth = describe_growth(replicas, {item.slot for item in create})
     if growth and (note := _grown(growth, want, observed)):
         notes.append(note)
     return Outcome(Actions(notes=tuple(notes)))

@@ -28,6 +28,7 @@ from covey.operator.execute.denials import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import InferenceStatusWriter
+from covey.operator.feature import Features
 from covey.operator.model.actions import DEFAULT, Actions, AvoidLimits, Note, Precedence
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
@@ -40,8 +41,8 @@ from covey.operator.observe.quotas import REST
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
+from covey.operator.quota.balance import merge_demands
 from covey.operator.quota.charge import charge_of_claims
-from covey.operator.quota.fit import Fitting, merge_demands
 from covey.operator.repair.history import nodes_told
 from covey.operator.rolling.respond import find_answers
 from covey.operator.status import status
@@ -79,8 +80,9 @@ class Reconciler:
         caches: the observed state.
         recorder: for Events.
         gauges: where the state of each resource is shown.
-        limits: when nodes are avoided.
         clock: the time.
+        features: make the plan, in this order.
+        limits: when nodes are avoided.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Reconciler:
         gauges: WorkloadGauges,
         *,
         clock: Clock,
+        features: Features,
         limits: AvoidLimits = DEFAULT,
     ) -> None:
         self._client = client
@@ -100,6 +103,7 @@ class Reconciler:
         self._startup_times = StartupTimes(clock.wall)
         self._rollout_counts = RolloutCounts()
         self._limits = limits
+        self._plan = partial(plan, features=features)
         self._clock = clock
         self._templates = TemplateCheck(client, clock.monotonic)
         self._pace = Pace(clock.monotonic)
@@ -158,17 +162,20 @@ class Reconciler:
             observed = replace(observed, room=self._caches.room.view(key))
         observed = replace(observed, limits=self._limits)
         before = self._statuses.current(stored)
-        planned = await _aside(observed, partial(plan, verdict, observed, before))
+        planned = await _aside(observed, partial(self._plan, verdict, observed, before))
         self._caches.clock.note(key, observed.now, stands=planned.rolling is not None and planned.rolling.stands)
-        wanted = verdict.is_kept_up and bool(planned.actions.create or planned.fitting.unfit)
+        wanted = verdict.is_kept_up and bool(planned.actions.create or planned.unplaceable.replicas)
         async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
             if quotas is not None:
                 observed = await self._count_claims(key, verdict, replace(observed, quotas=quotas))
-                planned = self._without_room(key, await _aside(observed, partial(plan, verdict, observed, before)))
+                planned = self._without_room(
+                    key, await _aside(observed, partial(self._plan, verdict, observed, before))
+                )
             failure = await self._act(owner, verdict, observed, planned)
-            fitting = planned.fitting if verdict.is_kept_up else Fitting()
-            self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)
-        failure = sum_up([each for each in (fitting.problem, failure) if each is not None])
+            unplaceable = planned.unplaceable
+            waits = bool(unplaceable.replicas) or is_of_quota(failure)
+            self._caches.quotas.note(key, waits=waits, first=unplaceable.reserve)
+        failure = sum_up([problem for problem in (unplaceable.problem, failure) if problem is not None])
         if observed.evictions and self._caches.evicted is not None:
             answers, due = find_answers(verdict.inference.spec, observed, planned.rolling)
             self._caches.evicted.answer(observed.evictions, answers)

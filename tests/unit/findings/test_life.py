@@ -20,6 +20,7 @@ from covey.admission.status import statuses
 from covey.api import core
 from covey.manifests.documents import read_pasted
 from covey.operator.plan import plan
+from covey.operator.process.features import FEATURES
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from scheduler_loop import Loop, labels
@@ -119,7 +120,7 @@ def test_surplus_when_a_resource_quota_has_none_left_does_not_wait_for_room() ->
     world = World.serving(resource(part("decode", replicas=1, **engine(8))))
     world.inference = resource(part("decode", replicas=3, minReplicas=1, **engine(8)))
     observed, verdict = dataclasses.replace(world.observe(), quotas=(gpus(8, 8),)), world.judge()
-    planned = plan(verdict, observed, world.status)
+    planned = plan(verdict, observed, world.status, features=FEATURES)
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     reason = compute(verdict, observed, planned, units, {}, "2026-05-01T12:00:00Z")["summary"]["reason"]
     assert "for nodes" not in reason

@@ -211,7 +211,9 @@ def test_claims_that_are_still_to_be_made_come_first() -> None:
 def counting() -> tuple[Reconciler, Caches]:
     client = cast("Client", Stored(class_body(), template=wish_body(request_body(4))))
     caches = Caches(client, Requeue(), clock=SYSTEM)
-    return Reconciler(client, caches, cast("EventRecorder", None), cast("WorkloadGauges", None), clock=SYSTEM), caches
+    return Reconciler(
+        client, caches, cast("EventRecorder", None), cast("WorkloadGauges", None), clock=SYSTEM, features=()
+    ), caches
 
 
 @pytest.mark.parametrize("claims", [7, ["gpus"], [{"name": "gpus", "resourceClaimTemplateName": {"a": "t"}}]])

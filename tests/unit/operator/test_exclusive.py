@@ -19,8 +19,8 @@ from covey.compile import Layout
 from covey.model import podstate
 from covey.operator.model.actions import Actions
 from covey.operator.model.problem import Blocked
-from covey.operator.rolling.exclusive import choose_shown
-from covey.operator.rolling.pairing import Member, Pairings
+from covey.operator.routing.exclusive import choose_shown
+from covey.operator.routing.pairing import Member, Pairings
 from screener import Route, find_blind_routes
 from unit.operator.test_edit_storm import ROLES, Event
 from unit.operator.test_execute import DENIED, Server, execute

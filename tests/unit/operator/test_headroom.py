@@ -88,7 +88,7 @@ def test_it_is_asked_anew_by_the_clock(world: World) -> None:
     world.now = 1_800_000_020.0
     annotate(world, seconds="60")
     assert carried(world)["asked"] == "2027-01-15T08:00:00Z"
-    assert world.plan().headroom.again == 40.0
+    assert world.plan().again == 40.0
     answers(world, "2027-01-15T08:00:00Z", core.RoleHeadroom("prefill", 5))
     assert told(world)[1]["prefill"] == 5
     world.now += 39.0

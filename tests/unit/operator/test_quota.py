@@ -17,8 +17,9 @@ from covey.api import core
 from covey.api.core import rfc3339
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan, plan
+from covey.operator.process.features import FEATURES
+from covey.operator.quota.balance import Balance
 from covey.operator.quota.charge import PodCharge, charge_of, counts
-from covey.operator.quota.fit import Balance
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.operator.world import World
@@ -200,7 +201,7 @@ def engine(gpus: int, **fields: Any) -> dict[str, Any]:
 
 def plan_with(world: World, *quotas: core.ResourceQuota, **more: Any) -> Plan:
     observed: Observed = dataclasses.replace(world.observe(), quotas=quotas, **more)
-    return plan(world.judge(), observed, world.status)
+    return plan(world.judge(), observed, world.status, features=FEATURES)
 
 
 def list_created(found: Plan) -> list[str]:

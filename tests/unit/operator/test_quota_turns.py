@@ -17,7 +17,8 @@ from covey.kube.watch import ADDED, MODIFIED
 from covey.operator.model.actions import Actions
 from covey.operator.observe.quotas import REST, NamespaceQuotas
 from covey.operator.plan import plan
-from covey.operator.quota.fit import Demand, merge_demands
+from covey.operator.process.features import FEATURES
+from covey.operator.quota.balance import Demand, merge_demands
 from unit.operator.test_quota import engine, gpus
 from unit.operator.world import World
 
@@ -90,14 +91,14 @@ class Namespace:
         world = self.worlds[number]
         reserved = merge_demands(demand for other, demand in self.first.items() if other != number)
         observed = dataclasses.replace(world.observe(), quotas=(gpus(self.hard, self.used),), reserved=reserved)
-        found = plan(world.judge(), observed, world.status)
+        found = plan(world.judge(), observed, world.status, features=FEATURES)
         before = self.used
         for step in itertools.islice(world.steps(found.actions), cut):
             step()
             assert self.used <= max(self.hard, before), "a pod is created that the API server refuses"
         self.first.pop(number, None)
-        if found.fitting.reserve:
-            self.first[number] = found.fitting.reserve
+        if found.unplaceable.reserve:
+            self.first[number] = found.unplaceable.reserve
         world.finish()
         return bool(found.actions) and found.actions != Actions()
 

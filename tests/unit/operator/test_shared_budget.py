@@ -142,7 +142,12 @@ def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Budgeted) -
         world.label(name, {names.LABEL_GANG: None})
     actions = world.plan().actions
     reconciler = Reconciler(
-        cast("Client", None), seen.caches, cast("EventRecorder", None), cast("WorkloadGauges", None), clock=SYSTEM
+        cast("Client", None),
+        seen.caches,
+        cast("EventRecorder", None),
+        cast("WorkloadGauges", None),
+        clock=SYSTEM,
+        features=(),
     )
     seen.looks.clear()
     assert [len(each.protect) for each in (actions, reconciler._limit_protections(("ml", "llama"), actions))] == [

@@ -14,6 +14,7 @@ from covey.operator.model.actions import Remark
 from covey.operator.model.problem import Problem
 from covey.operator.model.recorded_status import differ
 from covey.operator.plan import plan
+from covey.operator.process.features import FEATURES
 from covey.operator.status import status
 from covey.operator.status.metrics import find_transitions
 from covey.operator.status.units import describe_units
@@ -29,7 +30,7 @@ def world() -> World:
 
 def compute(world: World, before: dict[str, Any] | None = None, failure: Problem | None = None) -> dict[str, Any]:
     observed, verdict = world.observe(), world.judge()
-    planned = plan(verdict, observed)
+    planned = plan(verdict, observed, features=FEATURES)
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     return status.compute(verdict, observed, planned, units, before or {}, NOW, failure=failure)
 
@@ -132,7 +133,7 @@ def test_remarks_are_conditions_of_their_own_or_reasons_of_degraded(world: World
         Remark("EvacuationBlocked", "NoNodes", "the second"),
         Remark(names.DEGRADED, "NodesAvoided", "node a is avoided"),
     )
-    planned = replace(plan(verdict, observed), remarks=told)
+    planned = replace(plan(verdict, observed, features=FEATURES), remarks=told)
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     computed = status.compute(verdict, observed, planned, units, {}, NOW)
     assert conditions(computed)["EvacuationBlocked"] == ("True", "NoNodes")

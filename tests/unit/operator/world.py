@@ -32,6 +32,7 @@ from covey.operator.model.problem import Problem
 from covey.operator.objects import add_digest
 from covey.operator.observe.nodes import RolloutClock
 from covey.operator.plan import Plan, plan
+from covey.operator.process.features import FEATURES
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from covey.operator.validation import AcceptedSpec, read_spec, validate
@@ -131,7 +132,7 @@ class World(Stored):
 
     def plan(self, bad_template: Problem | None = None) -> Plan:
         observed = self.observe()
-        planned = plan(self.judge(bad_template), observed, self.status)
+        planned = plan(self.judge(bad_template), observed, self.status, features=FEATURES)
         self.clock.note(_KEY, self.now, stands=planned.rolling is not None and planned.rolling.stands)
         self.retire(observed, planned)
         return planned

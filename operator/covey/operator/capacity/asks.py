@@ -37,7 +37,8 @@ from covey.api import core
 from covey.api.annotations import NodesAsked
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import Owned
-from covey.compile import Owner, Scale
+from covey.backends.extender import can_reserve
+from covey.compile import Owner
 from covey.compile.groups import Levels
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
@@ -45,12 +46,12 @@ from covey.model import podstate
 from covey.operator.capacity.answers import COMING, OPEN, REFUSED, CapacityAnswer
 from covey.operator.capacity.parts import PodSet, WaitingUnit, find_choices, find_surplus
 from covey.operator.capacity.requests import NodeRequest, read_requests
+from covey.operator.feature import Changes, Feature, Intent, PlanInput
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
 from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, Provider
 from covey.operator.model.claimed import read_claim
 from covey.operator.model.observed import Observed
 from covey.operator.objects import add_digest
-from covey.operator.rolling.layout import Rolling
 
 #: Requests that a message names, and the characters of an autoscaler's answer that it repeats.
 _NAMED: Final = 3
@@ -128,57 +129,66 @@ class _Asked:
     others: Sequence[_Ask] = ()
 
 
-def find_asks(
-    inference: DisaggregatedInference, levels: Levels | None, rolling: Rolling, observed: Observed
-) -> Outcome:
-    """Find the requests to make, to end and to withdraw, and what there is to say of them.
+class NodeRequests(Feature):
+    """Requests to an autoscaler, for units that have no place."""
 
-    Args:
-        inference: the resource, with the spec that is kept up.
-        levels: of the topology, where they are known.
-        rolling: the units that there shall be.
-        observed: the snapshot, with whom to ask.
-    """
-    capacity, metadata, now = observed.capacity, inference.metadata, observed.now
-    roots = {root.metadata.uid: root for _, root in observed.find_roots(metadata.name, rolling.layout.units)}
-    if capacity is None:
-        return Outcome(Actions(annotate=tuple(_note_roots({}, roots.values()))))
-    # 1. What is stored, and what of it has ended by its own clock.
-    claims = {
-        uid: claim
-        for uid, root in roots.items()
-        if (claim := root.status.claim) is not None and claim.nodes and claim.purpose == names.PURPOSE_CAPACITY
-    }
-    requests = read_requests(claims, capacity, observed)
-    # 2. What each unit wants, and of the ways to ask for it one.
-    demands = [*_find_demands(inference, levels or {}, capacity, rolling, observed, requests)]
-    wants = any(demand.fate is _Fate.WANTED and demand.choices for demand in demands)
-    obstacle = _find_obstacle(inference.spec, levels or {}, capacity) if wants else None
-    if obstacle is not None:
-        demands = [_Demand(demand.unit, demand.root, _Fate.UNDECIDED) for demand in demands]
-    units = [_choose(demand, requests, metadata.name, capacity, now) for demand in demands]
-    # 3. The next step of each request, and what is to be made.
-    fates = dict(chain.from_iterable(_find_fates(unit, now) for unit in units))
-    steps = [step for request in requests.values() for step in _step(request, fates.get(request.name), capacity, now)]
-    missing = [*chain.from_iterable(_find_missing(unit, now) for unit in units)][:_AT_ONCE]
-    # 4. What there is to say of it, on the roots and in the condition.
-    notes = {unit.demand.root: _describe_open(unit, roots.get(unit.demand.root), capacity) for unit in units}
-    remarks = [*_describe(units, capacity.kind, claims)]
-    if obstacle is not None:
-        notes, remarks = {}, [obstacle]
-    delays = chain.from_iterable(request.find_delays(capacity, now) for request in requests.values())
-    return Outcome(
-        Actions(
-            annotate=(*(step for step in steps if isinstance(step, Annotate)), *_note_roots(notes, roots.values())),
-            ask=tuple(filter(None, _bodies(missing, Owner(metadata.namespace, metadata.name, metadata.uid), capacity))),
-            delete_objects=(
-                *(step for step in steps if isinstance(step, DeleteObject)),
-                *_find_foreign(capacity, observed),
+    @classmethod
+    def applies(cls, given: PlanInput) -> bool:
+        """Tell whether an autoscaler can be asked, or a root still says that one was."""
+        owned, asked = given.observed.objects.values(), names.ANNOTATION_CAPACITY_ASKED
+        return (given.backend is not None and can_reserve(given.backend.name)) and (
+            given.observed.capacity is not None or any(root.metadata.annotation(asked) is not None for root in owned)
+        )
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """The requests to make, to end and to withdraw, and what there is to say of them."""
+        given, inference, observed = self.given, self.given.inference, self.given.observed
+        levels, capacity, now = given.levels or {}, observed.capacity, observed.now
+        roots = {
+            root.metadata.uid: root for _, root in observed.find_roots(given.owner.name, changes.intent.layout.units)
+        }
+        if capacity is None:
+            return Outcome(Actions(annotate=tuple(_note_roots({}, roots.values()))))
+        # 1. What is stored, and what of it has ended by its own clock.
+        claims = {
+            uid: claim
+            for uid, root in roots.items()
+            if (claim := root.status.claim) is not None and claim.nodes and claim.purpose == names.PURPOSE_CAPACITY
+        }
+        requests = read_requests(claims, capacity, observed)
+        # 2. What each unit wants, and of the ways to ask for it one.
+        demands = [*_find_demands(inference, levels, capacity, changes.intent, observed, requests)]
+        wants = any(demand.fate is _Fate.WANTED and demand.choices for demand in demands)
+        obstacle = _find_obstacle(given.spec, levels, capacity) if wants else None
+        if obstacle is not None:
+            demands = [_Demand(demand.unit, demand.root, _Fate.UNDECIDED) for demand in demands]
+        units = [_choose(demand, requests, given.owner.name, capacity, now) for demand in demands]
+        # 3. The next step of each request, and what is to be made.
+        fates = dict(chain.from_iterable(_find_fates(unit, now) for unit in units))
+        steps = [
+            step for request in requests.values() for step in _step(request, fates.get(request.name), capacity, now)
+        ]
+        missing = [*chain.from_iterable(_find_missing(unit, now) for unit in units)][:_AT_ONCE]
+        # 4. What there is to say of it, on the roots and in the condition.
+        notes = {unit.demand.root: _describe_open(unit, roots.get(unit.demand.root), capacity) for unit in units}
+        remarks = [*_describe(units, capacity.kind, claims)]
+        if obstacle is not None:
+            notes, remarks = {}, [obstacle]
+        delays = chain.from_iterable(request.find_delays(capacity, now) for request in requests.values())
+        return Outcome(
+            Actions(
+                annotate=(*(step for step in steps if isinstance(step, Annotate)), *_note_roots(notes, roots.values())),
+                ask=tuple(filter(None, _bodies(missing, given.owner, capacity))),
+                delete_objects=(
+                    *(step for step in steps if isinstance(step, DeleteObject)),
+                    *_find_foreign(capacity, observed),
+                ),
             ),
-        ),
-        tuple(remarks),
-        soonest(delay for delay in (*(demand.again for demand in demands), *delays) if delay is not None and delay > 0),
-    )
+            tuple(remarks),
+            soonest(
+                delay for delay in (*(demand.again for demand in demands), *delays) if delay is not None and delay > 0
+            ),
+        )
 
 
 def _find_obstacle(spec: DisaggregatedInferenceSpec, levels: Levels, capacity: AutoscalerSettings) -> Remark | None:
@@ -201,17 +211,17 @@ def _find_demands(
     inference: DisaggregatedInference,
     levels: Levels,
     capacity: AutoscalerSettings,
-    rolling: Rolling,
+    intent: Intent,
     observed: Observed,
     requests: Mapping[str, NodeRequest],
 ) -> Iterator[_Demand]:
-    spec, scale, admitted = inference.spec, rolling.layout.scale or Scale.of(inference.spec), list[WaitingUnit]()
-    numbers = [unit for unit in rolling.layout.units if unit != rolling.arriving]
+    spec, scale, admitted = inference.spec, intent.scale(inference.spec), list[WaitingUnit]()
+    numbers = [unit for unit in intent.layout.units if unit != intent.arriving]
     for unit in numbers:
         root = observed.objects.get((COMPOSITE_POD_GROUPS.type, group_name(inference.metadata.name, unit)))
         if root is None:
             continue
-        waiting = WaitingUnit(unit, root.metadata.uid, rolling.layout.units[unit], scale.unit(unit))
+        waiting = WaitingUnit(unit, root.metadata.uid, intent.layout.units[unit], scale.unit(unit))
         decision = core.condition(root.status.conditions, names.ADMITTED)
         if decision is not None and decision.status == "True" and read_claim(root) is None:
             admitted.append(waiting)
@@ -226,7 +236,7 @@ def _find_demands(
             choices = find_choices(waiting, spec, levels, observed)
             yield _Demand(unit, waiting.root, _Fate.UNDECIDED if choices is None else _Fate.WANTED, choices)
     # All minimums come first.
-    is_turn = len(admitted) == len(numbers) and rolling.progress is None
+    is_turn = len(admitted) == len(numbers) and not intent.rolls
     for waiting in admitted:
         stored = [request for request in requests.values() if request.root == waiting.root]
         surplus: tuple[PodSet, ...] = ()

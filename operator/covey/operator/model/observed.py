@@ -252,13 +252,6 @@ class Observed:
             if root is not None and root.metadata.deletion_timestamp is None:
                 yield unit, root
 
-    def asks_nodes(self, inference: str, units: Iterable[int]) -> bool:
-        """An autoscaler can be asked for nodes, or a root still says that one was."""
-        roots = (root for _, root in self.find_roots(inference, units))
-        return self.capacity is not None or any(
-            root.metadata.annotation(names.ANNOTATION_CAPACITY_ASKED) is not None for root in roots
-        )
-
     def in_unit(self, unit: int) -> Mapping[Slot, core.Pod]:
         """The places of one unit that are filled: found once for all units."""
         return self._current_by_unit.get(unit, {})

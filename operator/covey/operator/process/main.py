@@ -34,6 +34,7 @@ from covey.operator.execute.responder import Responder
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.scope import WatchScope
 from covey.operator.observe.watched import Key, Requeue
+from covey.operator.process.features import FEATURES
 from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import OperatorSettings
@@ -184,7 +185,10 @@ class OperatorProcess:
         process.settle_memory(10_000, 10, 10)
         with _expose_gauges(WorkloadGauges(self._settings.metrics_workload_limit)) as gauges:
             reconciler = Reconciler(
-                *(client, self._caches, recorder, gauges), clock=self._clock, limits=self._settings.limits
+                *(client, self._caches, recorder, gauges),
+                clock=self._clock,
+                features=FEATURES,
+                limits=self._settings.limits,
             )
             workers = self._spawn(run_workers(queue, reconciler, _WORKERS))
             # One at a time: what former leaders have left behind is no reason to hurry.

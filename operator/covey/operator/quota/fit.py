@@ -11,124 +11,25 @@ any other minimum                       all of it, or none; what is there of one
 replacements                            replica by replica; what does not fit is reserved against what comes after
 surplus, surge                          replica by replica
 ======================================  ===============================================================================
-
-The balance of a namespace's ResourceQuotas, while pods are taken from it one after another.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Final
 
 from covey.api import constants as names
-from covey.api import core
 from covey.compile import PodFactory, ReplicaKey, Tree
 from covey.compile.identity import hostname
 from covey.model import podstate
+from covey.operator.feature import Changes, Feature, Intent, PlanInput, Unplaceable
 from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
-from covey.operator.quota.charge import PodCharge, amounts_in, charge_of
-from covey.placement.cluster.resources import parse_quantity
-
-#: Pods, by what each is charged.
-Demand = Mapping[PodCharge, int]
-_BYTES: Final = ("memory", "ephemeral-storage")
-_UNITS: Final = (("Ti", 4), ("Gi", 3), ("Mi", 2), ("Ki", 1))
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaShortage:
-    """The lack of one resource in one quota. ``left`` is None while the quota's status does not say."""
-
-    quota: str
-    resource: str
-    needed: Fraction
-    left: Fraction | None
-
-    def __str__(self) -> str:
-        """The text that a condition shows: ``quota team-a/gpus: requests.nvidia.com/gpu 16 needed, 8 left``."""
-        if self.left is None:
-            return f"quota {self.quota}: {self.resource} is not counted yet"
-        needed, left = (_text(self.resource, amount) for amount in (self.needed, max(self.left, Fraction(0))))
-        return f"quota {self.quota}: {self.resource} {needed} needed, {left} left"
-
-
-class Balance:
-    """The balance of all quotas of a namespace.
-
-    Args:
-        quotas: as the API server has them; ``status.used`` counts pods from their creation on.
-        reserved: pods that are to come first, and are not there yet.
-    """
-
-    def __init__(self, quotas: Iterable[core.ResourceQuota], reserved: Demand | None = None) -> None:
-        self._quotas = tuple(sorted(quotas, key=lambda quota: quota.metadata.key))
-        self._left = [_left(quota) for quota in self._quotas]
-        if reserved:
-            self.take(reserved)
-
-    def shortages(self, demand: Demand) -> tuple[QuotaShortage, ...]:
-        """List what quotas lack for these pods; empty where they fit."""
-        shortages = []
-        for quota, left in zip(self._quotas, self._left, strict=True):
-            name = "/".join(quota.metadata.key)
-            for resource, needed in sorted(_charge_of(quota, demand).items()):
-                if resource not in left:
-                    if resource in (quota.spec.hard or {}):
-                        shortages.append(QuotaShortage(name, resource, needed, None))
-                elif needed > left[resource]:
-                    shortages.append(QuotaShortage(name, resource, needed, left[resource]))
-        return tuple(shortages)
-
-    def take(self, demand: Demand) -> None:
-        """Count these pods as there."""
-        for quota, left in zip(self._quotas, self._left, strict=True):
-            for resource, needed in _charge_of(quota, demand).items():
-                if resource in left:
-                    left[resource] -= needed
-
-
-def _left(quota: core.ResourceQuota) -> dict[str, Fraction]:
-    """Amounts left, by resource; one without an entry in ``status.used`` is left out: it is not counted yet."""
-    used = quota.status.used or {}
-    return {
-        name: parse_quantity(hard) - parse_quantity(used[name])
-        for name, hard in (quota.status.hard or {}).items()
-        if name in used
-    }
-
-
-def _charge_of(quota: core.ResourceQuota, demand: Demand) -> Mapping[str, Fraction]:
-    total: dict[str, Fraction] = {}
-    for charge, count in demand.items():
-        for name, value in amounts_in(quota, charge) if count else ():
-            total[name] = total.get(name, Fraction(0)) + value * count
-    return total
-
-
-def merge_demands(demands: Iterable[Demand]) -> Demand:
-    """All pods of several demands."""
-    total = Counter[PodCharge]()
-    for part in demands:
-        total.update(part)
-    return total
-
-
-def _text(resource: str, value: Fraction) -> str:
-    """A quantity as people write it."""
-    if value.denominator != 1:
-        return f"{float(value * 1000):g}m"
-    if resource.endswith(_BYTES):
-        for suffix, power in _UNITS:
-            if value and value % 1024**power == 0:
-                return f"{value // 1024**power}{suffix}"
-    return str(value)
-
+from covey.operator.quota.balance import Balance, Demand, QuotaShortage, merge_demands
+from covey.operator.quota.charge import PodCharge, charge_of
 
 _RESERVES = (Precedence.RUNNING_MINIMUM, Precedence.REPLACEMENT)
 _OF_MINIMUM = (Precedence.RUNNING_MINIMUM, Precedence.MINIMUM)
@@ -146,6 +47,39 @@ class Fitting:
     problem: Problem | None = None
     #: Pods of minimums that run: they come before those of other resources.
     reserve: Demand | None = None
+
+
+@dataclass
+class ResourceQuotas(Feature):
+    """Pods wait for the ResourceQuotas of their namespace, before the first of them is created."""
+
+    _fitting: Fitting = field(init=False, default_factory=Fitting)
+
+    @classmethod
+    def applies(cls, given: PlanInput) -> bool:
+        """Tell whether there are any."""
+        return bool(given.observed.quotas)
+
+    def intent(self, intent: Intent) -> Intent:
+        """Quotas may lack what a successor needs beside what it is to succeed."""
+
+        def lacks(tree: Tree, coming: Iterable[ReplicaKey], gone: Iterable[ReplicaKey]) -> str:
+            return "; ".join(map(str, _find_shortage(tree, self.given.observed, coming, gone)))
+
+        return replace(intent, lacks=lacks)
+
+    def amend(self, changes: Changes) -> Changes:
+        """Only pods that fit are created."""
+        observed, known = self.given.observed, changes.unplaceable
+        fitting = find_fitting(changes.create, charging(changes.tree.pods, observed), observed, changes.intent.arriving)
+        self._fitting = fitting
+        unplaceable = Unplaceable({**known.replicas, **fitting.unfit}, fitting.problem, fitting.reserve)
+        return replace(changes, create=fitting.create, unplaceable=unplaceable)
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """What quotas lack, and pods of minimums that are given back."""
+        del changes
+        return self._fitting.outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +204,7 @@ def _list_shortages(short: Sequence[QuotaShortage]) -> str:
     return f"{first}; and {len(short) - 3} more" if len(short) > 3 else first
 
 
-def find_shortage(
+def _find_shortage(
     tree: Tree, observed: Observed, coming: Iterable[ReplicaKey], gone: Iterable[ReplicaKey]
 ) -> tuple[QuotaShortage, ...]:
     """Find what quotas lack for replicas of a tree that are to be created, once others of it are gone."""

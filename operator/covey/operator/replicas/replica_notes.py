@@ -37,24 +37,24 @@ def removal_notes(deletions: Sequence[DeletePod], reason: str, *, but: int | Non
         yield Note(reason, f"removing {listed}", "ScaleDown")
 
 
-def describe_growth(plans: Iterable[ReplicaActions], not_yet: Collection[Slot]) -> str:
+def describe_growth(plans: Iterable[ReplicaActions], created: Collection[Slot]) -> str:
     """Describe new replicas, not replaced ones, as ``creating 2 replicas of decode``; empty where there are none."""
     new = {
         (creation.slot.unit, creation.slot.role, creation.slot.replica)
         for plan in plans
         for creation in plan.create
-        if not creation.replaces and creation.slot not in not_yet
+        if not creation.replaces and creation.slot in created
     }
     listed = by_role(role for _, role, _ in new)
     return f"creating {listed}" if listed else ""
 
 
-def replacement_notes(plans: Iterable[ReplicaActions], not_yet: Collection[Slot]) -> Iterator[Note]:
+def replacement_notes(plans: Iterable[ReplicaActions], created: Collection[Slot]) -> Iterator[Note]:
     """Make one Event for all replicas of a role that share a fate."""
     fates: dict[tuple[str, bool, bool], list[ReplicaActions]] = {}
     for plan in plans:
         again = next(
-            (creation.slot.role for creation in plan.create if creation.replaces and creation.slot not in not_yet), None
+            (creation.slot.role for creation in plan.create if creation.replaces and creation.slot in created), None
         )
         if again is not None:
             released = any(podstate.is_released(deletion.pod) for deletion in plan.delete)

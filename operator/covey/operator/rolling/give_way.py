@@ -29,7 +29,7 @@ What else looks at such pods:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
@@ -39,15 +39,15 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile.identity import ReplicaKey, Slot
+from covey.compile.identity import ReplicaKey
 from covey.compile.revision import Revision
 from covey.model import podstate
+from covey.operator.feature import Changes, Feature, Intent, PlanInput
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, Remark
 from covey.operator.model.claimed import WHOLE_UNIT, Claimed, RootClaim, read_claim
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replica_notes import by_role
-from covey.operator.replicas.scale import States, running_revisions
-from covey.rollout import UnitState
+from covey.operator.replicas.scale import running_revisions
 
 _LABELS: Final = {names.LABEL_DRAINING: None}
 _ANNOTATIONS: Final = dict.fromkeys(
@@ -74,10 +74,6 @@ class Victims:
     #: Marks that name a claim which is gone, while another one takes their pods.
     renamed: tuple[Relabel, ...] = ()
 
-    def find_withheld(self, slots: Iterable[Slot]) -> frozenset[Slot]:
-        """The places in which no pod is made yet."""
-        return frozenset(slot for slot in slots if slot.unit in self.emptying) if self.emptying else frozenset()
-
     def without_marks(self, observed: Observed) -> Observed:
         """The snapshot as it is when all that is pardoned has lost its marks: a plan is made for that."""
         if not self.pardoned:
@@ -95,6 +91,44 @@ class Victims:
 
 
 NO_VICTIMS: Final = Victims()
+
+
+@dataclass
+class PreemptedReplicas(Feature):
+    """Replicas that give way to claims."""
+
+    _victims: Victims = field(init=False, default=NO_VICTIMS)
+
+    @classmethod
+    def applies(cls, given: PlanInput) -> bool:
+        """Tell whether somebody gives way to somebody, or has, and may lack a place since."""
+        observed, conditions = given.observed, given.before.get("conditions") or ()
+        told = any(condition["type"] == names.PREEMPTED for condition in conditions)
+        return told or observed.is_claimed or any(owned.status.claim is not None for owned in observed.objects.values())
+
+    def see(self) -> Observed:
+        """What is pardoned stays: it is as if its marks were away."""
+        observed = self.given.observed
+        if observed.is_claimed:
+            self._victims = find_victims(self.given.spec, self.given.in_force, observed)
+        return self._victims.without_marks(observed)
+
+    def intent(self, intent: Intent) -> Intent:
+        """Who goes, and what becomes of their units."""
+        victims = self._victims
+        return replace(intent, preempted=victims.places, emptying=victims.emptying, queued=victims.queued)
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """Pardons, and the conditions ``Preempting`` and ``Preempted``: what has given way is told until nothing lacks a place."""
+        given, victims = self.given, self._victims
+        relabel = (*(Relabel(pod, _LABELS, _ANNOTATIONS) for pod in victims.pardoned.values()), *victims.renamed)
+        remarks = (
+            *_describe_preempting(given.observed),
+            *_describe_preempted(
+                victims, given.observed, given.before, lacks=_lacks_places(changes.intent, given.spec)
+            ),
+        )
+        return Outcome(Actions(relabel=relabel, notes=tuple(_pardons(victims))), remarks)
 
 
 def find_victims(spec: DisaggregatedInferenceSpec, in_force: Revision, observed: Observed) -> Victims:
@@ -213,30 +247,6 @@ class _VictimJudge:
                     yield Relabel(pod, {}, {names.ANNOTATION_CLAIMED_BY: claimed_replica.claim.uid})
 
 
-def find_giving_way(
-    victims: Victims,
-    observed: Observed,
-    steps: Mapping[int, UnitState | None],
-    states: States,
-    before: Mapping[str, Any],
-) -> Outcome:
-    """Pardons, and the conditions ``Preempting`` and ``Preempted``.
-
-    Args:
-        victims: the replicas that give way.
-        observed: the snapshot.
-        steps: the units that there shall be.
-        states: how far each replica has come.
-        before: the status so far: what has given way is told until nothing lacks a place.
-    """
-    relabel = (*(Relabel(pod, _LABELS, _ANNOTATIONS) for pod in victims.pardoned.values()), *victims.renamed)
-    remarks = (
-        *_describe_preempting(observed),
-        *_describe_preempted(victims, observed, before, lacks=_lacks_places(steps, states)),
-    )
-    return Outcome(Actions(relabel=relabel, notes=tuple(_pardons(victims))), remarks)
-
-
 def _pardons(victims: Victims) -> Iterator[Note]:
     replicas = {
         tuple(pod.metadata.label(label) or "?" for label in (names.LABEL_UNIT, names.LABEL_ROLE, names.LABEL_REPLICA))
@@ -319,11 +329,11 @@ def _describe_root(claim: RootClaim) -> str:
     return f"{whom}, from which it was borrowed" if reclaims else whom
 
 
-def _lacks_places(steps: Mapping[int, UnitState | None], states: States) -> bool:
+def _lacks_places(intent: Intent, spec: DisaggregatedInferenceSpec) -> bool:
     """Tell whether fewer replicas have places than are wanted."""
+    scale = intent.scale(spec)
     return any(
-        sum(replica.is_admitted for replica in states.get(unit, {}).get(name, {}).values()) < role.wanted
-        for unit, state in steps.items()
-        if state is not None
-        for name, role in state.roles.items()
+        sum(replica.is_admitted for replica in intent.states.get(unit, {}).get(name, {}).values()) < count.replicas
+        for unit in intent.layout.units
+        for name, count in scale.unit(unit).items()
     )

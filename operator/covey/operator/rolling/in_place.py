@@ -16,6 +16,7 @@ from covey.api import core
 from covey.compile import Layout, Slot
 from covey.compile.revision import Revision, RoleRevision
 from covey.model import image_update, podstate
+from covey.operator.feature import Changes, Feature
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, UpdateInPlace
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replica_notes import by_role
@@ -66,18 +67,15 @@ class Turning:
         return any(self.images(slot, pod, revision) is not None for slot, pod in pods.items())
 
 
-def find_in_place_updates(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Outcome:
-    """Pods whose replica shall be of another revision than they are, and those whose update is over.
+class InPlaceUpdates(Feature):
+    """Updates of pods whose replica shall be of another revision than they are, until it serves again."""
 
-    Args:
-        layout: the revision of each replica.
-        observed: the snapshot.
-        in_force: the revision that is rolled out.
-        going: UIDs of pods that are to be deleted.
-    """
-    updates = tuple(_updates(layout, observed, in_force, going))
-    closed = tuple(_end_update(layout, observed))
-    return Outcome(Actions(relabel=closed, in_place=updates, notes=tuple(_notes(updates))))
+    def outcome(self, changes: Changes) -> Outcome:
+        """The updates that begin, and those that are over."""
+        layout, observed = changes.tree.layout, self.given.observed
+        updates = tuple(_updates(layout, observed, self.given.in_force, changes.gone))
+        closed = tuple(_end_update(layout, observed))
+        return Outcome(Actions(relabel=closed, in_place=updates, notes=tuple(_notes(updates))))
 
 
 def _updates(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Iterator[UpdateInPlace]:

@@ -18,7 +18,7 @@ has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
 from typing import Final
@@ -29,6 +29,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.routing import LlmdLabels
 from covey.compile.identity import ReplicaKey, slot_of
 from covey.model import podstate
+from covey.operator.feature import Changes, Feature, Intent
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
 from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed
@@ -46,6 +47,27 @@ class _Answer:
     mark: tuple[Drain, ...] = ()
     delete: tuple[DeletePod, ...] = ()
     again: float | None = None
+
+
+@dataclass
+class Drains(Feature):
+    """Replicas that go gracefully, and the readiness gate by which pods take requests."""
+
+    _marked: tuple[Drain, ...] = field(init=False, default=())
+
+    def remove(self, removal: Outcome, intent: Intent) -> Outcome:
+        """Mark what is used, and delete what is not."""
+        drained = drain(self.given.spec, removal.actions.delete_pods, self.given.observed, intent.preempted)
+        self._marked = drained.actions.drain
+        return drained
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """The gates that have to be set: True where all of a replica runs, False where it is marked.
+
+        Pods that are held until their leader is Ready do not count.
+        """
+        del changes
+        return Outcome(Actions(serve=tuple(_serving(self.given.observed, self._marked))))
 
 
 def drain(
@@ -121,14 +143,6 @@ def _drain(
                 break
     actions = Actions(drain=tuple(mark), delete_pods=tuple(delete), notes=tuple(_notes(mark)))
     return Outcome(actions, again=min(ends, default=None))
-
-
-def find_serving(observed: Observed, mark: Iterable[Drain]) -> Outcome:
-    """The readiness gates that have to be set: True where all of a replica runs, False where it is marked.
-
-    Pods that are held until their leader is Ready do not count.
-    """
-    return Outcome(Actions(serve=tuple(_serving(observed, mark))))
 
 
 def _serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:

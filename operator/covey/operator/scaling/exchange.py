@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -34,12 +34,14 @@ from covey.compile.identity import slot_of
 from covey.compile.revision import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, ROLE_SCALERS
 from covey.model import podstate
+from covey.operator.feature import Changes, Feature, Intent, PlanInput, Unplaceable
 from covey.operator.model.actions import Actions, Annotate, DeletePod, Outcome, PutScaler, Remark
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed
+from covey.operator.model.refusals import OVER_BUDGET
 from covey.operator.replicas.scale import States, choose_units, replica_states, running_revisions
-from covey.operator.scaling.receivers import devices_of_replica
+from covey.operator.scaling.receivers import devices_of_replica, find_withheld
 
 #: Reasons of the condition ``Committed``.
 REASON_COMMITTED: Final = "Committed"
@@ -64,6 +66,55 @@ def together_name(inference: str) -> str:
 def roles_of(spec: DisaggregatedInferenceSpec) -> tuple[Role, ...]:
     """The roles with ``scaling.mode: Together``."""
     return tuple(role for role in spec.roles if role.is_exchanged)
+
+
+@dataclass
+class ExchangedRoles(Feature):
+    """Roles with ``scaling.mode: Together``."""
+
+    _committed: Vector = field(init=False, default_factory=dict)
+    _exchange: Exchange | None = field(init=False, default=None)
+
+    @classmethod
+    def applies(cls, given: PlanInput) -> bool:
+        """Tell whether there are such roles."""
+        return given.spec.is_exchanged
+
+    def see(self) -> Observed:
+        """No more donors than the vector in force has too many of."""
+        given = self.given
+        return confine_claims(given.spec, given.owner.name, given.in_force, given.observed, given.before)
+
+    def intent(self, intent: Intent) -> Intent:
+        """The vector in force."""
+        given = self.given
+        self._committed = find_committed(given.spec, given.owner.name, given.observed, intent.states, given.before)
+        return replace(intent, totals={**intent.totals, **self._committed})
+
+    def remove(self, removal: Outcome, intent: Intent) -> Outcome:
+        """Replicas that no claim names stay while another vector is judged."""
+        given, committed = self.given, self._committed
+        exchange = judge_vector(given.spec, given.owner, intent.layout, given.observed, committed)
+        self._exchange = exchange
+        surplus = hold_donors(removal.actions.delete_pods, exchange, intent.layout, committed, intent.preempted)
+        return replace(removal, actions=replace(removal.actions, delete_pods=surplus))
+
+    def amend(self, changes: Changes) -> Changes:
+        """Receivers wait for the donors of their unit, and for the budget, which a surge may be beyond."""
+        given, create = self.given, changes.create
+        donors, over = find_withheld(
+            given.spec, create, changes.intent.layout, given.observed, rolls=changes.intent.rolls
+        )
+        return replace(
+            changes,
+            create=tuple(item for item in create if item.slot not in donors and item.slot not in over),
+            unplaceable=Unplaceable(dict.fromkeys((slot[:3] for slot in over), OVER_BUDGET)),
+        )
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """The RoleScaler, and what the roots of units are asked."""
+        given, exchange = self.given, self._exchange
+        return put_exchange(given.owner, exchange, changes.intent.layout, given.observed) if exchange else Outcome()
 
 
 def find_committed(

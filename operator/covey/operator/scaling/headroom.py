@@ -18,10 +18,12 @@ from covey.api import headroom as questions
 from covey.api.core import rfc3339
 from covey.api.headroom import Question
 from covey.api.inference import BackendName, DisaggregatedInference
+from covey.api.status import Headroom
 from covey.backends import Backend
 from covey.compile import Layout
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.model.actions import Annotate
+from covey.operator.feature import Changes, Feature, Intent, PlanInput, StatusPart
+from covey.operator.model.actions import Actions, Annotate, Outcome
 from covey.operator.model.observed import Observed
 
 #: Seconds that pass at least before it is asked again by the clock.
@@ -30,6 +32,8 @@ LEAST_PERIOD: Final = 10
 _LONGEST: Final = questions.LONGEST - 32
 _DIGITS: Final = 9
 _FIELD: Final = "headroom"
+#: Annotations by which somebody asks.
+_ASKS: Final = frozenset({names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS})
 _ROW: Final = "maxFeasible"
 
 
@@ -37,37 +41,45 @@ _ROW: Final = "maxFeasible"
 class HeadroomState:
     """Head-room as it is reported, and the question to be carried.
 
-    ``told`` is ``status.headroom``, ``most`` the ``maxFeasible`` of each role that has one. ``again``: seconds until it
+    ``answer`` is ``status.headroom``, ``most`` the ``maxFeasible`` of each role that has one. ``again``: seconds until it
     is asked again.
     """
 
-    told: Mapping[str, Any] = field(default_factory=dict)
+    answer: Mapping[str, Any] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     annotate: tuple[Annotate, ...] = ()
     again: float | None = None
 
 
-def find_headroom(
-    inference: DisaggregatedInference,
-    backend: Backend | None,
-    layout: Layout,
-    observed: Observed,
-    before: Mapping[str, Any],
-) -> HeadroomState:
-    """Find what is known of head-room, and what has to be asked.
+class HeadRoom(Feature):
+    """How many replicas more there would be nodes for, where somebody asks."""
 
-    Args:
-        inference: the resource, with the spec that is kept up.
-        backend: the one in use.
-        layout: the units that there shall be.
-        observed: the snapshot.
-        before: the status so far, which keeps the last answer.
-    """
-    asked, again = _question(inference.metadata.annotations or {}, observed.now)
-    # 1. Nobody asks (any more): nothing is reported.
-    if not asked:
-        return HeadroomState()
-    return replace(_find_answer(asked, inference, backend, layout, observed, _last(before)), again=again)
+    @classmethod
+    def applies(cls, given: PlanInput) -> bool:
+        """Tell whether somebody asks; nothing is reported otherwise."""
+        return not _ASKS.isdisjoint(given.inference.metadata.annotations or ())
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """The question to be carried, and when it is asked again."""
+        state = self._find(changes.intent)
+        return Outcome(Actions(annotate=state.annotate), again=state.again)
+
+    def status(self, intent: Intent) -> StatusPart:
+        """The last answer."""
+        state = self._find(intent)
+        fields = {"headroom": Headroom.model_validate(state.answer)} if state.answer else {}
+        return StatusPart(fields, {name: {"max_feasible": most} for name, most in state.most.items()})
+
+    def _find(self, intent: Intent) -> HeadroomState:
+        given = self.given
+        asked, again = _question(given.inference.metadata.annotations or {}, given.observed.now)
+        # 1. Nobody asks (any more): nothing is reported.
+        if not asked:
+            return HeadroomState()
+        last = _last(given.before)
+        return replace(
+            _find_answer(asked, given.inference, given.backend, intent.layout, given.observed, last), again=again
+        )
 
 
 def _find_answer(
@@ -79,7 +91,7 @@ def _find_answer(
     last: HeadroomState,
 ) -> HeadroomState:
     # 2. It is answered.
-    if last.told.get("asked") == asked:
+    if last.answer.get("asked") == asked:
         return last
     # 3. Nobody can answer it as things are.
     why = _why_not(inference, backend)
@@ -98,7 +110,7 @@ def _find_answer(
         return last
     change = {names.ANNOTATION_QUESTION: wanted}
     annotate = Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
-    return HeadroomState(last.told, last.most, (annotate,))
+    return replace(last, annotate=(annotate,))
 
 
 def _question(annotations: Mapping[str, str], now: float) -> tuple[str, float | None]:
@@ -139,6 +151,3 @@ def _read_answer(answer: core.Headroom) -> HeadroomState:
     texts += [f"{row.name}: there may be capacity for more" for row in rows if row.at_least]
     written = {"asked": answer.asked, "observedAt": answer.observed_at, "message": "; ".join(texts)}
     return HeadroomState(written, {row.name: row.replicas for row in rows if row.replicas is not None})
-
-
-__all__ = ["HeadroomState", "find_headroom"]

@@ -14,8 +14,9 @@ later than a creation is remembered (``observe.expectations``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -26,16 +27,61 @@ from covey.compile import Layout, Owner, Slot
 from covey.compile.identity import scaler_name
 from covey.kube.resources import ROLE_SCALERS
 from covey.model import podstate
+from covey.operator.feature import Changes, Feature, Intent
 from covey.operator.model.actions import Actions, DeleteObject, Outcome, PutScaler, Relabel, Remark
 from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States
+from covey.operator.scaling.exchange import together_name
 
 _GIVEN: Final = {names.LABEL_UNIT_LEADER: "true"}
 _TAKEN: Final = {names.LABEL_UNIT_LEADER: None}
 
 
-def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Observed) -> Iterator[Relabel]:
+@dataclass
+class Scalers(Feature):
+    """Roles with ``scaling.mode: External``, and the pod of each unit that stands for it."""
+
+    _roles: Mapping[str, Scaled] = field(init=False, default_factory=dict)
+
+    def intent(self, intent: Intent) -> Intent:
+        """As many replicas as are asked for, within bounds."""
+        given = self.given
+        self._roles = _bound_roles(given.spec, given.owner.name, given.observed, intent.states, given.before)
+        totals = {name: scaled.total for name, scaled in self._roles.items()}
+        return replace(intent, totals={**intent.totals, **totals})
+
+    def amend(self, changes: Changes) -> Changes:
+        """A pod that stands for its unit is born with the label."""
+        if not changes.create:
+            return changes
+        return changes.with_labels(_labels_at_birth(self.given.spec, changes.intent.layout, self.given.observed))
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """RoleScalers to write, those that have no use any more, and the pods that stand for units."""
+        spec, owner, observed = self.given.spec, self.given.owner, self.given.observed
+        wanted = {scaler_name(owner.name, role): role for role in self._roles}
+        kept = {*wanted, *([together_name(owner.name)] if spec.is_exchanged else [])}
+        puts = (_put_action(owner, name, role, self._roles[role], observed) for name, role in wanted.items())
+        gone = (
+            DeleteObject(ROLE_SCALERS.type, name, stored.metadata.uid)
+            for name, stored in observed.scalers.items()
+            if name not in kept and stored.metadata.deletion_timestamp is None
+        )
+        limited = (
+            Remark(names.SCALING_LIMITED, scaled.reason, f"{name}: {scaled.message}")
+            for name, scaled in self._roles.items()
+            if scaled.why
+        )
+        actions = Actions(
+            relabel=tuple(_unit_leaders(spec, changes.intent.layout, observed)),
+            scalers=tuple(put for put in puts if put is not None),
+            delete_objects=tuple(gone),
+        )
+        return Outcome(actions, tuple(islice(limited, 1)))
+
+
+def _unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Observed) -> Iterator[Relabel]:
     """Take the leader label from pods that must not have it, and give it where a unit has none."""
     role, carriers = _role(spec), _carriers(observed)
     chosen = {unit: _choose_carrier(unit, role, layout, observed, carriers.get(unit, ())) for unit in layout.units}
@@ -47,7 +93,7 @@ def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Obs
             yield Relabel(leader, _GIVEN)
 
 
-def labels_at_birth(
+def _labels_at_birth(
     spec: DisaggregatedInferenceSpec, layout: Layout, observed: Observed
 ) -> Mapping[Slot, Mapping[str, str]]:
     """Places whose pod is born with the label: the leader of each unit where no pod has it or could be given it."""
@@ -127,38 +173,10 @@ class Scaled:
         return f"{self.why}: it has {self.total} meanwhile"
 
 
-@dataclass(frozen=True, slots=True)
-class Scalers:
-    """The roles with ``scaling.mode: External``, by name."""
-
-    roles: Mapping[str, Scaled] = field(default_factory=dict)
-
-    @property
-    def totals(self) -> Mapping[str, int]:
-        """Replicas of each of these roles, over all units."""
-        return {name: scaled.total for name, scaled in self.roles.items()}
-
-    @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """A remark on the first role that has another number of replicas than is asked for; none without one."""
-        limited = ((name, scaled) for name, scaled in self.roles.items() if scaled.why)
-        return tuple(Remark(names.SCALING_LIMITED, each.reason, f"{name}: {each.message}") for name, each in limited)[
-            :1
-        ]
-
-
-def find_scalers(
+def _bound_roles(
     spec: DisaggregatedInferenceSpec, inference: str, observed: Observed, states: States, before: Mapping[str, Any]
-) -> Scalers:
-    """Find what RoleScalers ask for, and the replicas that roles get.
-
-    Args:
-        spec: what is kept up.
-        inference: name of the resource.
-        observed: the snapshot.
-        states: how far each replica has come.
-        before: the status so far: how many replicas were wanted is where a new RoleScaler begins.
-    """
+) -> Mapping[str, Scaled]:
+    """Find what RoleScalers ask for, and the replicas that roles get, by role."""
     found: dict[str, Scaled] = {}
     room = MOST_PODS - sum(_least(role, spec.replicas) * role.size for role in spec.roles)
     for role in spec.roles:
@@ -169,7 +187,7 @@ def find_scalers(
         scaled = _bound_replicas(role, spec.replicas, asked, room)
         room -= max(0, scaled.total - _least(role, spec.replicas)) * role.size
         found[role.name] = scaled
-    return Scalers(found)
+    return found
 
 
 def _least(role: Role, units: int) -> int:
@@ -214,26 +232,6 @@ def _bound_replicas(role: Role, units: int, asked: int, room: int) -> Scaled:
 
 def _replicas(count: int) -> str:
     return "1 replica is" if count == 1 else f"{count} replicas are"
-
-
-def put_scalers(owner: Owner, scalers: Scalers, observed: Observed, others: Collection[str] = ()) -> Outcome:
-    """Write RoleScalers, and delete those that have no use any more.
-
-    Args:
-        owner: the resource.
-        scalers: the roles that have one.
-        observed: the snapshot.
-        others: names of further ones that have a use.
-    """
-    wanted = {scaler_name(owner.name, role): role for role in scalers.roles}
-    puts = (_put_action(owner, name, role, scalers.roles[role], observed) for name, role in wanted.items())
-    gone = (
-        DeleteObject(ROLE_SCALERS.type, name, stored.metadata.uid)
-        for name, stored in observed.scalers.items()
-        if name not in wanted and name not in others and stored.metadata.deletion_timestamp is None
-    )
-    actions = Actions(scalers=tuple(put for put in puts if put is not None), delete_objects=tuple(gone))
-    return Outcome(actions, scalers.remarks)
 
 
 def _put_action(owner: Owner, name: str, role: str, scaled: Scaled, observed: Observed) -> PutScaler | None:

@@ -364,8 +364,8 @@ def _rolling(situation: Situation) -> Finding | None:
         message = f"revision {verdict.wanted.hash} did not get ready in time, a revision before it is in force again"
         return "False", REASON_ROLLED_BACK, f"{message}: correct the spec; covey rollout history shows what there was"
     done = f"{progress.ready} replicas of revision {progress.target} are Ready, {progress.outdated} of others are left"
-    if starting := situation.plan.starting.everybody:
-        done = f"{done}; {starting}"
+    if waits := situation.plan.status.waits:
+        done = "; ".join((done, *dict.fromkeys(waits.values())))
     if hold is None:
         return "True", REASON_ROLLING_OUT, done
     if hold.gate is Gate.FAILED:

@@ -52,7 +52,7 @@ class Departures:
             for unit, role, replica in find_leaving(spec, observed).places
             if replica not in plan.layout.units.get(unit, {}).get(role, {})
         )
-        self._claimed = plan.victims.places
+        self._claimed = plan.preempted
         self._given_up = {deletion.pod.metadata.uid for deletion in plan.loss.delete}
         self._steps = {unit: escalation.step for unit, escalation in plan.loss.announced.items()}
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.model import Condition
-from covey.api.status import DisaggregatedInferenceStatus, Headroom, RoleStatus, Summary, UnitStatus
+from covey.api.status import DisaggregatedInferenceStatus, RoleStatus, Summary, UnitStatus
 from covey.compile import ReplicaKey, Scale
 from covey.model import podstate
 from covey.operator.model.actions import Phase
@@ -160,9 +160,9 @@ def compute(
         rollout=rollout_status(progress, plan.former) if progress is not None else None,
         complete_revision=plan.complete or None,
         unit_statuses=tuple(_unit(unit, served, plan) for unit in worst[:_LISTED]),
-        headroom=Headroom.model_validate(plan.headroom.told) if plan.headroom.told else None,
         summary=_summary(roles, units, findings, Scale.of(inference.spec).units),
         selector=f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
+        **plan.status.fields,
     ).as_written()
 
 
@@ -230,7 +230,7 @@ def _roles(verdict: AcceptedSpec, observed: Observed, plan: Plan) -> tuple[RoleS
             ready=sum(state.is_ready for state, _ in states),
             updated=_count_updated(states, verdict.wanted.roles[name].hash, scale.total(name)),
             restarts=sum(restarts for _, (_, restarts) in states),
-            max_feasible=plan.headroom.most.get(name),
+            **plan.status.roles.get(name, {}),
         )
         rows.append(row)
     return tuple(rows)

@@ -82,7 +82,7 @@ def describe_units(
             plan.states.get(number, {}),
             admitted,
             silence,
-            plan.starting.of(number),
+            plan.status.waits.get(number, ""),
             partial(_why_surplus_waits, number, report, observed, plan),
         )
         if phase is Phase.PENDING and reason == names.REASON_WAITING and (quotas := _list_quota_refusals(number, plan)):
@@ -166,7 +166,7 @@ def _why_surplus_waits(unit: int, report: UnitReport | None, observed: Observed,
 
 
 def _list_quota_refusals(unit: int, plan: Plan) -> list[str]:
-    return [why for (number, _, _), why in plan.fitting.unfit.items() if number == unit]
+    return [why for (number, _, _), why in plan.unplaceable.replicas.items() if number == unit]
 
 
 def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:

@@ -31,7 +31,7 @@ from covey.model import podstate
 from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States
-from covey.operator.rolling.pairing import (
+from covey.operator.routing.pairing import (
     Member,
     Pairing,
     Pairings,
@@ -144,9 +144,9 @@ class Exclusive(Pairing):
         """Roles of which it is decided here who takes requests."""
         return self.parts.keys()
 
-    def add_to(self, at_birth: Mapping[Slot, Mapping[str, str]], born: Collection[Slot]) -> dict[Slot, dict[str, str]]:
+    def add_to(self, born: Collection[Slot]) -> dict[Slot, dict[str, str]]:
         """Add the labels that pods have at birth: none takes requests while another revision still does."""
-        found = super().add_to(at_birth, born)
+        found = super().add_to(born)
         for slot in born:
             revision = self.layout.revision_of(slot) if slot.role in self.parts else None
             if revision is not None:

@@ -177,13 +177,9 @@ class Pairing:
         """Roles of which it is decided here who takes requests: none, whoever lives does."""
         return ()
 
-    def add_to(self, at_birth: Mapping[Slot, Mapping[str, str]], born: Collection[Slot]) -> dict[Slot, dict[str, str]]:
-        """Add the label to those that pods have at birth."""
-        found = {slot: dict(labels) for slot, labels in at_birth.items()}
-        for slot in born:
-            if slot[:3] in self.places:
-                found.setdefault(slot, {})[names.LABEL_PAIRING] = self.places[slot[:3]]
-        return found
+    def add_to(self, born: Collection[Slot]) -> dict[Slot, dict[str, str]]:
+        """The labels that pods have at birth."""
+        return {slot: {names.LABEL_PAIRING: self.places[slot[:3]]} for slot in born if slot[:3] in self.places}
 
     def relabel(self, observed: Observed) -> Outcome:
         """Relabel pods that run; what is being updated in place has no pairing until it runs its new images."""

@@ -16,37 +16,45 @@ from covey.api.routing import InferencePoolSettings
 from covey.compile import Owner
 from covey.compile.network import ADDRESSED
 from covey.kube.resources import INFERENCE_POOLS
+from covey.operator.feature import Changes, Feature, PlanInput
 from covey.operator.model.actions import Actions, DeleteObject, Object, Outcome, Remark
-from covey.operator.model.observed import Observed
 from covey.operator.objects import find_deviations
 
 REASON_SWITCHED_OFF: Final = "PoolsSwitchedOff"
 REASON_NOT_SERVED: Final = "PoolsNotServed"
 
 
-def find_pool(spec: DisaggregatedInferenceSpec, owner: Owner, observed: Observed) -> Outcome:
-    """Find the InferencePool to write, or to delete, and what there is to say where none can be.
+class InferencePool(Feature):
+    """The InferencePool that is wanted, or not any more."""
 
-    Args:
-        spec: what is kept up.
-        owner: the resource.
-        observed: the snapshot.
-    """
-    pool = spec.routing.pool if spec.routing is not None else None
-    stored = {key: owned for key, owned in observed.objects.items() if key[0] == INFERENCE_POOLS.type}
-    if pool is None:
-        unwanted = (key for key, owned in stored.items() if owned.metadata.deletion_timestamp is None)
-        return Outcome(Actions(delete_objects=tuple(DeleteObject(*key, stored[key].metadata.uid) for key in unwanted)))
-    if observed.pools is None:
-        return _lacks(
-            REASON_SWITCHED_OFF, "the operator makes no InferencePools: set routing.inferencePools of its chart"
-        )
-    if not observed.pools:
-        kind = f"{INFERENCE_POOLS.kind} ({INFERENCE_POOLS.api_version})"
-        return _lacks(REASON_NOT_SERVED, f"the cluster does not know {kind}: install the CRD that the gateway brings")
-    changed = find_deviations([_pool_body(pool, spec, owner)], observed)
-    ready = (each.wanted for each in changed if each.stored is None or not each.stored.metadata.deletion_timestamp)
-    return Outcome(Actions(ask=tuple((dict(body),) for body in ready)))
+    @classmethod
+    def applies(cls, given: PlanInput) -> bool:
+        """Tell whether one is wanted, or may be there."""
+        return bool(given.spec.routing or given.observed.pools)
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """The InferencePool to write, or to delete, and what there is to say where none can be."""
+        del changes
+        spec, owner, observed = self.given.spec, self.given.owner, self.given.observed
+        pool = spec.routing.pool if spec.routing is not None else None
+        stored = {key: owned for key, owned in observed.objects.items() if key[0] == INFERENCE_POOLS.type}
+        if pool is None:
+            unwanted = (key for key, owned in stored.items() if owned.metadata.deletion_timestamp is None)
+            return Outcome(
+                Actions(delete_objects=tuple(DeleteObject(*key, stored[key].metadata.uid) for key in unwanted))
+            )
+        if observed.pools is None:
+            return _lacks(
+                REASON_SWITCHED_OFF, "the operator makes no InferencePools: set routing.inferencePools of its chart"
+            )
+        if not observed.pools:
+            kind = f"{INFERENCE_POOLS.kind} ({INFERENCE_POOLS.api_version})"
+            return _lacks(
+                REASON_NOT_SERVED, f"the cluster does not know {kind}: install the CRD that the gateway brings"
+            )
+        changed = find_deviations([_pool_body(pool, spec, owner)], observed)
+        ready = (each.wanted for each in changed if each.stored is None or not each.stored.metadata.deletion_timestamp)
+        return Outcome(Actions(ask=tuple((dict(body),) for body in ready)))
 
 
 def _lacks(reason: str, message: str) -> Outcome:

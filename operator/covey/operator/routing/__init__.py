@@ -1,0 +1,1 @@
+"""Which pods take requests, and which of them may be paired."""
