@@ -68,7 +68,7 @@ test: $(READY) ## What decides, and a story of each promise on a real control pl
 	wait $$build && $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder $(ARGS) $$rest && exit $$failed
 
 # It decides nothing: what it finds is mended before a subject is called done, and its seed plays it again (ARGS="--seed N").
-test-all: $(READY) ## Every suite, with examples and faults drawn anew: more than an hour
+test-all: $(READY) ## Every suite, with examples and faults drawn anew: three quarters of an hour on two cores
 	@$(BIN)/python dev/suites.py all $(ARGS)
 
 # Three processes: each has a control plane of its own, and waits most of the time.
