@@ -31,7 +31,7 @@ from covey.admission.quota import Charge
 from covey.admission.reclaim import reclaim
 from covey.admission.reservation import scarce
 from covey.admission.tree import Key, Unit
-from covey.admission.victims import Candidate, measure_taking, sum_held
+from covey.admission.victims import Candidate, is_ours, measure_taking, sum_held
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core
 from covey.api.annotations import LEFT_ALONE, read_refused
@@ -448,8 +448,8 @@ class Claims:
             if number % _STEP == 0:
                 await take_turn()
             root = index.root(key)
-            if root is None:
-                continue
+            if root is None or not is_ours(root):
+                continue  # nothing of others' is ever taken, and their priority is that of their pods
             priority = root_priority(self._cache, root) or 0
             unit = index.unit(key) if priority < gang.priority and shares_queue(key) else None
             if unit is not None:
