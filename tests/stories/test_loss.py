@@ -253,3 +253,24 @@ def test_unit_when_each_role_still_serves_stays_below_its_minimum(stage: Stage) 
     stage.advance(600)
     assert stage.condition("Movable", "llm-0", of=ROOT)[0] == "True"
     assert uids(stage.bound()) == uids(before) - {uid_of(victim)}
+
+
+def test_unit_when_its_minimum_is_raised_beyond_capacity_gets_back_what_it_loses(stage: Stage) -> None:
+    """A gang is planned whole: the minimum that nobody can have kept from it what it had, with the nodes for that free."""
+    stage.nodes(nodes=3)
+    stage.create(workers("prefill"), workers("decode", replicas=2, minReplicas=1))
+    before = stage.ready(3)
+    stage.change(roles=[workers("prefill"), workers("decode", replicas=3, minReplicas=3)])
+    stage.settle()
+    for role in ("prefill", "decode"):
+        stage.delete("Pod", name_of(one_of(before, role)))
+    stage.settle()
+    assert sorted(str(label(pod, "role")) for pod in stage.bound()) == ["decode", "decode", "prefill"]
+    assert len(uids(before) & uids(stage.bound())) == 1
+    status, reason, message = stage.condition("MinimumMet")
+    assert (status, reason) == ("False", "BelowMinimum")
+    assert "decode 2/3" in message
+    assert stage.condition("Admitted", "llm-0", of=ROOT)[0] == "False", "it does not ask for its minimum any more"
+    stage.nodes(nodes=4)
+    stage.ready(4)
+    assert stage.condition("MinimumMet")[:2] == ("True", "MinimumMet")

@@ -169,6 +169,24 @@ def test_victims_when_their_minimum_is_raised_stay_and_the_claim_begins_anew_at_
     assert not bound(stage, "batch") & uids(before)
 
 
+def test_unit_when_its_minimum_is_raised_gets_back_what_it_loses_and_then_takes_the_rest(stage: Stage) -> None:
+    """What it was refused is its right all the same, once it has what it had."""
+    stage.nodes(nodes=4)
+    create(stage, "batch", decode(1))
+    later = {"delaySeconds": 600, "minRunSeconds": 0}
+    create(stage, "chat", decode(3, 2), priority="high", preemption=later)
+    before = stage.ready(4)
+    stage.change("chat", roles=[decode(4, 4)])
+    stage.settle()
+    lost = next(pod for pod in before if pod["metadata"]["labels"]["covey.dev/inference"] == "chat")
+    stage.delete("Pod", name_of(lost))
+    assert len(bound(stage, "chat")) == 3
+    assert len(bound(stage, "batch")) == 1
+    stage.advance(900)
+    assert len(bound(stage, "chat")) == 4
+    assert not bound(stage, "batch")
+
+
 def test_victims_when_the_beneficiary_goes_are_pardoned_but_for_those_that_went(stage: Stage) -> None:
     before = fill(stage, 3, busy(3))
     create(stage, "chat", decode(2, 2), priority="high")

@@ -134,6 +134,8 @@ ANNOTATION_BOOTSTRAP_PORT: Final = "sglang.ai/bootstrap-port"
 BOOTSTRAP: Final = "bootstrap"
 #: On a group of a scheduler whose API lets nobody change some of its fields: a digest of those that Covey wrote.
 ANNOTATION_FIXED: Final = "covey.dev/fixed"
+#: On the group of a role whose minimum was raised and has not been met yet: the one that was met last.
+ANNOTATION_MET_MINIMUM: Final = "covey.dev/met-minimum"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
 ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 

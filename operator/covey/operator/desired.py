@@ -14,6 +14,7 @@ from covey.compile import Layout, Scale, Tree
 from covey.operator.feature import Feature, Intent, PlanInput, find_intent
 from covey.operator.model.observed import Observed
 from covey.operator.objects import Deviation, find_deviations, with_former_budget
+from covey.operator.repair.raised import with_met_minimums
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import Idle, find_idle
 from covey.operator.rolling.layout import Rolling, roll
@@ -66,7 +67,7 @@ def desire(
 
     def compile_layout(layout: Layout) -> Tree:
         tree = backend.compile(inference, layout=layout, revision=in_force, levels=given.levels)
-        return with_former_budget(tree, spec, observed)
+        return with_met_minimums(with_former_budget(tree, spec, observed), backend, observed)
 
     def shortage_in(layout: Layout) -> Shortage:
         tree = compile_layout(layout)

@@ -44,6 +44,8 @@ class Stored:
         self.objects: dict[tuple[str, str], Owned] = {}
         #: What the namespace has for all resources together.
         self.shared: dict[tuple[str, str], Owned] = {}
+        #: The annotations of each object that were applied last.
+        self._applied: dict[tuple[str, str], frozenset[str]] = {}
         self.revisions: list[StoredRevision] = []
         self.scalers: dict[str, StoredScaler] = {}
         self.tombstones: dict[Slot, Tombstone] = {}
@@ -289,9 +291,11 @@ class Stored:
         store = self.shared if key == SHARED_BUDGET else self.objects
         found = store.get(key)
         uid = found.metadata.uid if found is not None else f"uid-{next(self._uids)}"
-        # What others have noted on it stays.
+        # What others have noted on it stays, and what was applied and is not any more goes.
         noted = (found.metadata.annotations if found is not None else None) or {}
-        annotations = {**noted, **body["metadata"].get("annotations", {})}
+        applied = body["metadata"].get("annotations", {})
+        annotations = {name: text for name, text in noted.items() if name not in self._applied.get(key, ())} | applied
+        self._applied[key] = frozenset(applied)
         created = {"creationTimestamp": rfc3339(self.now)} if found is None else {}
         metadata = {**body["metadata"], **created, "uid": uid, "annotations": annotations}
         spec = self.admit(body["kind"], body.get("spec", {}))
