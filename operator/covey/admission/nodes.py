@@ -107,7 +107,8 @@ class TreeNode:
     @property
     def follows(self) -> bool:
         """True for a group that lies in its unit's domain."""
-        return (self.group.spec.scheduling_constraints or core.SchedulingConstraints()).follow_unit
+        constraints = self.group.spec.scheduling_constraints
+        return constraints is None or constraints.follow_unit is not False
 
     def walk(self) -> Iterator[TreeNode]:
         """Yield the node and all below, parents first."""

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from covey.api import constants
+from covey.api import constants, core
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.api.inference import DisaggregatedInference
 from covey.api.model import Model
-from covey.api.queues import Queue
 from covey.api.scaler import RoleScaler
 from covey.api.schema import structural
 from covey.api.status import UNSEEN
-from covey.api.topology import ClusterTopology
+from covey.api.structs import model_of_struct
 from covey.api.workload import Workload
 from covey.api.yaml_dialect import dump
 
@@ -124,7 +123,7 @@ KINDS: Final = (
         scale=(".spec.replicas", ".status.replicas", ".status.selector"),
     ),
     CustomResource(
-        Workload,
+        model_of_struct(Workload),
         constants.SCHEDULING_GROUP,
         "workloads",
         "cvwl",
@@ -134,17 +133,21 @@ KINDS: Final = (
         ),
     ),
     CustomResource(
-        CompositePodGroup,
+        model_of_struct(CompositePodGroup),
         constants.SCHEDULING_GROUP,
         "compositepodgroups",
         "cvcpg",
         _group_columns("minGroupCount", "desiredGroupCount"),
     ),
     CustomResource(
-        PodGroup, constants.SCHEDULING_GROUP, "podgroups", "cvpg", _group_columns("minCount", "desiredCount")
+        model_of_struct(PodGroup),
+        constants.SCHEDULING_GROUP,
+        "podgroups",
+        "cvpg",
+        _group_columns("minCount", "desiredCount"),
     ),
     CustomResource(
-        ClusterTopology,
+        model_of_struct(core.ClusterTopology),
         constants.SCHEDULING_GROUP,
         "clustertopologies",
         "ctopo",
@@ -161,7 +164,7 @@ KINDS: Final = (
         namespaced=False,
     ),
     CustomResource(
-        Queue,
+        model_of_struct(core.Queue),
         constants.SCHEDULING_GROUP,
         "queues",
         "cvq",

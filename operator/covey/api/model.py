@@ -16,11 +16,11 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 #: Marks a schema given by hand that is structural already and passes into the CRD as it is.
 VERBATIM: Final = "x-covey-verbatim"
@@ -137,6 +137,25 @@ class Form:
         return schema | {"x-kubernetes-validations": [rule.as_schema()]}
 
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The texts that a field may have: of a struct, which is read whatever another release has written there."""
+
+    texts: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Take no other text."""
+        return core_schema.literal_schema(list(self.texts))
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """A field that has to be written: of a struct, which is read without it too."""
+
+
+REQUIRED: Final = Required()
+
+
 class Model(BaseModel):
     """A part of an API object: snake-case attributes, camel-case keys, frozen, unknown fields ignored.
 
@@ -152,6 +171,8 @@ class Model(BaseModel):
         frozen=True,
     )
     RULES: ClassVar[tuple[CelRule, ...]] = ()
+    #: The classes whose source has the docstrings of its fields, if it is made of a struct (``covey.api.structs``).
+    DECLARED_IN: ClassVar[tuple[type, ...]] = ()
 
     @classmethod
     def __get_pydantic_json_schema__(cls, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -175,7 +196,7 @@ class Model(BaseModel):
 def _field_docstrings(model: type[Model]) -> dict[str, str]:
     """The string below each field of a model, by name; those of its bases too."""
     docstrings: dict[str, str] = {}
-    for base in reversed(model.__mro__[: model.__mro__.index(Model)]):
+    for base in reversed(model.DECLARED_IN or model.__mro__[: model.__mro__.index(Model)]):
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         for field, text in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):
             match field, text:
@@ -238,6 +259,9 @@ class Mode(StrEnum):
     PREFERRED = "Preferred"
 
 
+ONE_MODE: Final = OneOf(tuple(mode.value for mode in Mode))
+
+
 class ObjectMeta(Model):
     """``metav1.ObjectMeta``, as far as it is read."""
 
@@ -252,7 +276,7 @@ class ObjectMeta(Model):
     annotations: dict[str, str] | None = None
 
 
-class Condition(Model):
+class StatusCondition(Model):
     """One aspect of the state, with the reason for it (``metav1.Condition``)."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
@@ -269,4 +293,4 @@ class Condition(Model):
     """One sentence, for people."""
 
 
-Conditions = Annotated[tuple[Condition, ...], ListMap(("type",)), Field(max_length=32)]
+Conditions = Annotated[tuple[StatusCondition, ...], ListMap(("type",)), Field(max_length=32)]

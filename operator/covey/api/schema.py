@@ -65,7 +65,9 @@ def structural(model: type[Model], *, marks: bool = False) -> Schema:
         TypeError: when the model uses something that has no structural form.
     """
     source = model.model_json_schema(by_alias=True, mode="validation")
-    source["properties"] |= _TYPE_AND_METADATA
+    source["properties"] = _TYPE_AND_METADATA | {
+        name: source["properties"][name] for name in ("spec", "status") if name in source["properties"]
+    }
     source["required"] = ["spec"]
     definitions = source.get("$defs", {})
     status = source["properties"].pop("status", None)

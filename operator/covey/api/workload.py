@@ -7,11 +7,12 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from covey.api.groups import GroupPolicy, PodPolicy, Prioritised, RootPreemption, SchedulingConstraints
-from covey.api.model import BY_NAME, IMMUTABLE, LIVE, CelRule, DnsLabel, Model, ObjectMeta, ObjectName
+from covey.api.core import Meta, Read, RootPreemption, SchedulingConstraints
+from covey.api.groups import GroupPolicy, PodPolicy, Prioritised
+from covey.api.model import BY_NAME, IMMUTABLE, LIVE, CelRule, DnsLabel, ObjectName
 
 
-class PodGroupTemplate(Prioritised):
+class PodGroupTemplate(Prioritised, frozen=True, kw_only=True):
     """A template of PodGroups."""
 
     name: Annotated[DnsLabel, LIVE]
@@ -24,7 +25,7 @@ class PodGroupTemplate(Prioritised):
     """The domains in which the pods may lie."""
 
 
-class _CompositeTemplate(Prioritised):
+class _CompositeTemplate(Prioritised, frozen=True, kw_only=True):
     name: Annotated[DnsLabel, LIVE]
     """The template's name, unique in the whole Workload."""
     scheduling_policy: GroupPolicy
@@ -50,14 +51,14 @@ _CHILD_RULE: Final = CelRule(
 )
 
 
-class InnermostTemplate(_CompositeTemplate):
+class InnermostTemplate(_CompositeTemplate, frozen=True, kw_only=True):
     """A template of CompositePodGroups two levels below a root; only PodGroups may lie below them."""
 
     pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """Templates of child PodGroups. 1 to 16."""
 
 
-class InnerTemplate(_CompositeTemplate):
+class InnerTemplate(_CompositeTemplate, frozen=True, kw_only=True):
     """A template of CompositePodGroups below a root."""
 
     RULES: ClassVar = (_CHILD_RULE,)
@@ -68,7 +69,7 @@ class InnerTemplate(_CompositeTemplate):
     """Templates of child CompositePodGroups. At most 16."""
 
 
-class CompositePodGroupTemplate(_CompositeTemplate):
+class CompositePodGroupTemplate(_CompositeTemplate, frozen=True, kw_only=True):
     """A template of root CompositePodGroups. The tree is at most 4 deep, PodGroups included."""
 
     RULES: ClassVar = (_CHILD_RULE,)
@@ -79,7 +80,7 @@ class CompositePodGroupTemplate(_CompositeTemplate):
     """Templates of child CompositePodGroups. At most 16."""
 
 
-class ControllerReference(Model):
+class ControllerReference(Read, frozen=True, kw_only=True):
     """The object that a Workload belongs to."""
 
     api_group: Annotated[str, IMMUTABLE, Field(max_length=253)] = ""
@@ -90,7 +91,7 @@ class ControllerReference(Model):
     """Its name, in the same namespace."""
 
 
-class WorkloadSpec(Model):
+class WorkloadSpec(Read, frozen=True, kw_only=True):
     """The templates of one unit."""
 
     RULES: ClassVar = (
@@ -110,11 +111,11 @@ class WorkloadSpec(Model):
     """Templates of root CompositePodGroups. At most 16."""
 
 
-class Workload(Model):
+class Workload(Read, frozen=True, kw_only=True):
     """The templates of the groups that one unit of a controller's pods forms."""
 
     api_version: Literal["scheduling.covey.dev/v1alpha1"] = "scheduling.covey.dev/v1alpha1"
     kind: Literal["Workload"] = "Workload"
-    metadata: ObjectMeta
+    metadata: Meta
     spec: WorkloadSpec
     """The templates of one unit."""

@@ -12,12 +12,15 @@ from typing import Any, Final, TypeVar, get_args
 import msgspec
 from pydantic import ValidationError
 
+from covey.api.core import Read
 from covey.api.model import Model
+from covey.api.structs import model_of_struct
 from covey.api.suggest import suggest
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, ManifestPath, ManifestProblem
 
 M = TypeVar("M", bound=Model)
+R = TypeVar("R", bound=Read)
 
 #: What every object has; the API server's own business, and not repeated in full in the models.
 _UNCHECKED: Final = frozenset({"metadata", "status", "apiVersion", "kind"})
@@ -50,6 +53,16 @@ def validate(model: type[M], document: Document, body: Mapping[str, Any] | None 
     if problems:
         raise InputError.of(problems)
     return parsed
+
+
+def read_checked(struct: type[R], document: Document) -> R:
+    """Read a document of a kind that a struct declares, and check it as the API server would.
+
+    Raises:
+        InputError: with a line for everything that is wrong.
+    """
+    validate(model_of_struct(struct), document)
+    return document.read(struct)
 
 
 def in_words(errors: ValidationError) -> Iterator[tuple[str, str, str]]:

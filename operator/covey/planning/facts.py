@@ -24,11 +24,9 @@ from covey.admission.victims import Candidate
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROUP
-from covey.api.queues import Queue
-from covey.api.topology import ClusterTopology
 from covey.manifests.documents import Document, read_documents
 from covey.manifests.sources import InputError, ManifestPath
-from covey.manifests.strict import validate
+from covey.manifests.strict import read_checked
 from covey.model import podstate
 from covey.operator.model.objects import ControllerRevision
 from covey.operator.model.template_faults import bad_amounts, bad_quantities
@@ -278,13 +276,13 @@ def read_topology(document: Document) -> core.ClusterTopology:
     Raises:
         InputError: it is not valid.
     """
-    model = validate(ClusterTopology, document)
-    names = [level.name for level in model.spec.levels]
+    topology = read_checked(core.ClusterTopology, document)
+    names = [level.name for level in topology.spec.levels]
     for number, name in enumerate(names):
         if name in names[:number]:
             place = document.place.at(f"spec.levels[{number}].name")
             raise InputError(place, f"there are two levels {name}", "give each level a name of its own")
-    return document.read(core.ClusterTopology)
+    return topology
 
 
 def read_queue(document: Document) -> core.Queue:
@@ -293,8 +291,7 @@ def read_queue(document: Document) -> core.Queue:
     Raises:
         InputError: it is not valid.
     """
-    validate(Queue, document)
-    return document.read(core.Queue)
+    return read_checked(core.Queue, document)
 
 
 def read_pod(document: Document, namespace: str = "default") -> core.Pod:

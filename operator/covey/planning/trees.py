@@ -22,6 +22,7 @@ from covey.admission.tree import Unit, WorkloadTemplate, positions
 from covey.api import core
 from covey.api.constants import GATE_GANG, INFERENCE_API, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
+from covey.api.structs import model_of_struct
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, ManifestPath
 from covey.manifests.strict import validate
@@ -164,7 +165,7 @@ def _group(document: Document, namespace: str) -> core.Group:
     if not document.name:
         raise InputError(document.place.at("metadata.name"), "is missing", "give the group a name")
     if document.group == SCHEDULING_GROUP:
-        validate(CompositePodGroup if document.kind == "CompositePodGroup" else PodGroup, document)
+        validate(model_of_struct(CompositePodGroup if document.kind == "CompositePodGroup" else PodGroup), document)
     group = document.read(core.Group)
     policy = group.spec.scheduling_policy
     count = policy.gang and (

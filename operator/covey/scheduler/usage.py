@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import msgspec
+
 from covey.admission.quota import Pool
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, SCHEDULING_API
@@ -197,7 +199,7 @@ def _dump_status(queue: core.Queue) -> dict[str, Any]:
         "resources": [
             {"name": each.name} | {kind: getattr(each, kind) for kind in _KINDS} for each in status.resources or ()
         ],
-        "summary": status.summary,
+        "summary": msgspec.structs.asdict(status.summary) if status.summary else None,
         "conditions": core.dump_conditions(status.conditions),
     }
 

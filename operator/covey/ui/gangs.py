@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from covey.api import constants as names
 from covey.api import core, reasons
 from covey.api.inference import DisaggregatedInference
-from covey.api.model import Condition
+from covey.api.model import StatusCondition
 from covey.operator.model.objects import Inference
 from covey.picture.floor import DeviceOwner
 from covey.ui import contract
@@ -195,8 +195,8 @@ def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: boo
             yield _waiting_gang(key, None, condition.reason, condition.message, condition.last_transition_time)
 
 
-def _wrong(inference: DisaggregatedInference, silent: Collection[str]) -> Iterator[Condition]:
-    conditions: Sequence[Condition] = inference.status.conditions if inference.status else ()
+def _wrong(inference: DisaggregatedInference, silent: Collection[str]) -> Iterator[StatusCondition]:
+    conditions: Sequence[StatusCondition] = inference.status.conditions if inference.status else ()
     for condition in conditions:
         if is_wrong(condition) and condition.type not in silent:
             yield condition

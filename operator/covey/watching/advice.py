@@ -9,7 +9,7 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core, reasons
 from covey.api.inference import DisaggregatedInference
-from covey.api.model import Condition
+from covey.api.model import StatusCondition
 from covey.model import podstate
 
 #: Those of conditions that say of all others what they come to.
@@ -69,7 +69,7 @@ def was_seen(inference: DisaggregatedInference) -> bool:
     return status is not None and bool(status.conditions or (status.observed_generation or -1) >= 0)
 
 
-def is_wrong(condition: Condition) -> bool:
+def is_wrong(condition: StatusCondition) -> bool:
     """Tell whether a condition says that something is not, or not yet, as it should be."""
     if condition.type in reasons.GOOD:
         done = condition.type != names.PROGRESSING or condition.reason == "Complete"

@@ -31,7 +31,7 @@ MINIMUM_ONLY = replace(REQUESTS, surplus=False)
 RACKS = core.ClusterTopology(
     core.Meta(name="racks"),
     core.ClusterTopologySpec(
-        (core.TopologyLevelSpec("block", ("cloud/block",)), core.TopologyLevelSpec("rack", ("cloud/rack",)))
+        (core.TopologyLevel("block", ("cloud/block",)), core.TopologyLevel("rack", ("cloud/rack",)))
     ),
 )
 _TYPES = {kind.type for kind in ASK_KINDS}

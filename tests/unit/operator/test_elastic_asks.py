@@ -14,7 +14,7 @@ from unit.operator.test_capacity import FAILED, NOT_FOUND, RACKS, REQUESTS, Aski
 
 
 def topology(*racks: str, nodes: int = 4, **fields: Any) -> core.ClusterTopology:
-    kind = core.ElasticSpec(
+    kind = core.ElasticDomains(
         "rack", racks, nodes, {"nvidia.com/gpu": "8", "cpu": "64", "pods": "110"}, within={"block": "b1"}, **fields
     )
     return core.ClusterTopology(RACKS.metadata, core.ClusterTopologySpec(RACKS.spec.levels, (kind,)))

@@ -39,7 +39,7 @@ def carried(world: World, unit: int = 0) -> Any:
 def answers(world: World, asked: str, *roles: core.RoleHeadroom, unit: int = 0) -> None:
     """What the scheduler process says."""
     found = root_of(world, unit)
-    told = core.Headroom(asked, "2026-01-01T00:00:00Z", roles)
+    told = core.GroupHeadroom(asked, "2026-01-01T00:00:00Z", roles)
     status = msgspec.structs.replace(found.status, headroom=told)
     world.objects[COMPOSITE_POD_GROUPS.type, f"llama-{unit}"] = msgspec.structs.replace(found, status=status)
 

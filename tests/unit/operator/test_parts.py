@@ -112,7 +112,7 @@ def test_answers_that_say_nothing_about_the_pod(error: ApiError) -> None:
 
 def topology(name: str, *levels: str, default: bool = False) -> core.ClusterTopology:
     annotations = {names.ANNOTATION_DEFAULT_TOPOLOGY: "true"} if default else None
-    spec = core.ClusterTopologySpec(tuple(core.TopologyLevelSpec(level, (f"x/{level}",)) for level in levels))
+    spec = core.ClusterTopologySpec(tuple(core.TopologyLevel(level, (f"x/{level}",)) for level in levels))
     return core.ClusterTopology(core.Meta(name=name, annotations=annotations), spec)
 
 

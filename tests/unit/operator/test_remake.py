@@ -45,7 +45,7 @@ def native(resource: DisaggregatedInference) -> World:
 
 
 def topology(name: str, rack: str) -> core.ClusterTopology:
-    levels = (core.TopologyLevelSpec("block", ("x/block",)), core.TopologyLevelSpec("rack", (rack,)))
+    levels = (core.TopologyLevel("block", ("x/block",)), core.TopologyLevel("rack", (rack,)))
     return core.ClusterTopology(core.Meta(name=name), core.ClusterTopologySpec(levels))
 
 

@@ -26,7 +26,7 @@ CHANGED = template(nodeSelector={"new": "yes"})
 
 
 def topology(name: str, *levels: str) -> core.ClusterTopology:
-    spec = core.ClusterTopologySpec(tuple(core.TopologyLevelSpec(level, (f"x/{level}",)) for level in levels))
+    spec = core.ClusterTopologySpec(tuple(core.TopologyLevel(level, (f"x/{level}",)) for level in levels))
     return core.ClusterTopology(core.Meta(name=name), spec)
 
 

@@ -125,7 +125,7 @@ def test_superpods_of_two_fabrics_are_two() -> None:
 
 
 def resource(name: str) -> core.ClusterTopology:
-    level = core.TopologyLevelSpec(name="rack", keys=("r",), optional=True)
+    level = core.TopologyLevel(name="rack", keys=("r",), optional=True)
     return core.ClusterTopology(metadata=core.Meta(name=name), spec=core.ClusterTopologySpec(levels=(level,)))
 
 

@@ -106,7 +106,7 @@ class Bench(Answering):
         """The watch shows an answer."""
         before = self.cache.index.root(Key("CompositePodGroup", "ns", name))
         assert before is not None
-        status = msgspec.structs.replace(before.status, headroom=core.Headroom(asked))
+        status = msgspec.structs.replace(before.status, headroom=core.GroupHeadroom(asked))
         put(self.cache, msgspec.structs.replace(before, status=status), before)
 
 

@@ -10,7 +10,7 @@ from builders.members import GATE, cache, drop, group, member, node, put, role_g
 from covey.admission.status import statuses
 from covey.api import core
 from covey.api.constants import REASON_UNSCHEDULABLE
-from covey.api.groups import GroupStatus
+from covey.api.structs import model_of_struct
 from covey.scheduler.cache import Cache
 from covey.scheduler.queue import INITIAL_BACKOFF, MAX_BACKOFF, MAX_BACKOFF_UNTRIED
 from covey.scheduler.surroundings import FIRST_EXCLUSION, WRITTEN
@@ -117,4 +117,4 @@ async def test_the_status_lists_the_worst_nodes_and_can_be_written(count: int) -
     assert len(around.excluded) == count, "the planner heeds all of them"
     written = statuses(unit, kept, lambda _node: (), core.rfc3339(WALL))[0][1]
     assert len(written["excludedNodes"]) == min(count, WRITTEN)
-    GroupStatus.model_validate(written)
+    model_of_struct(core.GroupStatus).model_validate(written)

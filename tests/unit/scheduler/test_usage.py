@@ -88,3 +88,13 @@ async def test_a_write_that_failed_is_made_again() -> None:
     bench.client.failures = [NotFound(404, "NotFound", "no such queue")]
     assert await bench.write() == []
     assert len(await bench.write()) == 1
+
+
+async def test_a_leader_when_the_former_one_wrote_the_same_usage_writes_nothing() -> None:
+    former = Bench(*both(), *tree("x"))
+    for body in await former.write():
+        former.shows(body)
+    successor = Bench(*both(), *tree("x"))
+    for queue_ in former.loop.cache.queues.store.values():
+        put(successor.loop.cache, queue_)
+    assert await successor.write() == []

@@ -3,6 +3,9 @@
 Only the fields that are read are declared, so that 10,000 pods decode in a fraction of a second and
 stay small in memory. They are for reading alone: what is written is built as plain dictionaries, so that
 nothing that was not declared here can be lost on the way back.
+
+Covey's own kinds of ``scheduling.covey.dev`` have all their fields here, with what may be written in each: the CRDs are made
+of them (``covey.api.structs``).
 """
 
 from covey.api.core.device import (
@@ -25,11 +28,11 @@ from covey.api.core.group import (
     GangPolicy,
     Group,
     GroupExchange,
+    GroupHeadroom,
     GroupPlacement,
     GroupSpec,
     GroupStatus,
     GroupSuccession,
-    Headroom,
     NativeGroup,
     PriorityClass,
     ProximityConstraint,
@@ -54,19 +57,7 @@ from covey.api.core.meta import (
     seconds,
     stamp_conditions,
 )
-from covey.api.core.node import (
-    ClusterTopology,
-    ClusterTopologySpec,
-    ElasticSpec,
-    HyperNode,
-    HyperNodeMember,
-    HyperNodeSpec,
-    Node,
-    NodeSpec,
-    NodeStatus,
-    Taint,
-    TopologyLevelSpec,
-)
+from covey.api.core.node import HyperNode, HyperNodeMember, HyperNodeSpec, Node, NodeSpec, NodeStatus, Taint
 from covey.api.core.pod import (
     Affinity,
     Container,
@@ -118,6 +109,7 @@ from covey.api.core.queues import (
     QueueResource,
     QueueSpec,
     QueueStatus,
+    QueueSummary,
     QueueUsage,
 )
 from covey.api.core.quota import (
@@ -130,6 +122,7 @@ from covey.api.core.quota import (
     ScopeRequirement,
     ScopeSelector,
 )
+from covey.api.core.topology import ClusterTopology, ClusterTopologySpec, ElasticDomains, ElasticTaint, TopologyLevel
 
 __all__ = [
     "Affinity",
@@ -148,17 +141,18 @@ __all__ = [
     "DeviceObject",
     "DeviceRequest",
     "DeviceTaintRule",
-    "ElasticSpec",
+    "ElasticDomains",
+    "ElasticTaint",
     "ExactRequest",
     "ExcludedNode",
     "GangPolicy",
     "Group",
     "GroupExchange",
+    "GroupHeadroom",
     "GroupPlacement",
     "GroupSpec",
     "GroupStatus",
     "GroupSuccession",
-    "Headroom",
     "HyperNode",
     "HyperNodeMember",
     "HyperNodeSpec",
@@ -192,6 +186,7 @@ __all__ = [
     "QueueResource",
     "QueueSpec",
     "QueueStatus",
+    "QueueSummary",
     "QueueUsage",
     "Read",
     "ReadinessGate",
@@ -221,7 +216,7 @@ __all__ = [
     "Terminated",
     "Toleration",
     "TopologyConstraint",
-    "TopologyLevelSpec",
+    "TopologyLevel",
     "TopologySpread",
     "Trouble",
     "Victim",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
+from pydantic import Field
+
+from covey.api.model import CelRule, ListMap
 
 #: The first and the last second of the years that are written with four digits: anybody may have written any time.
 _FIRST, _LAST = -30_610_224_000.0, 253_402_300_799.0
@@ -28,7 +31,12 @@ def seconds(text: str | None) -> float | None:
 
 
 class Read(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Base of every projection: camel-case keys, unknown fields dropped, immutable."""
+    """Base of every projection: camel-case keys, unknown fields dropped, immutable.
+
+    One of Covey's own objects is its declaration too: ``covey.api.structs`` makes the model of it, and with that the CRD.
+    """
+
+    RULES: ClassVar[tuple[CelRule, ...]] = ()
 
 
 class OwnerReference(Read, frozen=True):
@@ -95,6 +103,10 @@ class Condition(Read, frozen=True):
     message: str = ""
     last_transition_time: str | None = None
     observed_generation: int | None = None
+
+
+#: Of one of Covey's own objects.
+Conditions = Annotated[tuple[Condition, ...], ListMap(("type",)), Field(max_length=32)]
 
 
 def condition(conditions: tuple[Condition, ...] | None, kind: str) -> Condition | None:

@@ -1,4 +1,4 @@
-"""Nodes, and the domains that they lie in."""
+"""Nodes, and the domains of Volcano that they lie in."""
 
 from __future__ import annotations
 
@@ -39,40 +39,6 @@ class Node(Read, frozen=True):
     metadata: Meta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
-
-
-class TopologyLevelSpec(Read, frozen=True):
-    """One level of a ClusterTopology."""
-
-    name: str
-    keys: tuple[str, ...]
-    optional: bool = False
-
-
-class ElasticSpec(Read, frozen=True):
-    """Domains of a level that may not exist yet, all alike: so many nodes each."""
-
-    level: str
-    names: tuple[str, ...]
-    nodes: int
-    allocatable: dict[str, str | int | float]
-    within: dict[str, str] = msgspec.field(default_factory=dict)
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-
-
-class ClusterTopologySpec(Read, frozen=True):
-    """``spec`` of a ClusterTopology: levels from broad to narrow, and domains that may come."""
-
-    levels: tuple[TopologyLevelSpec, ...] = ()
-    elastic: tuple[ElasticSpec, ...] = ()
-
-
-class ClusterTopology(Read, frozen=True):
-    """A cluster-scoped ``scheduling.covey.dev`` ClusterTopology."""
-
-    metadata: Meta
-    spec: ClusterTopologySpec = ClusterTopologySpec()
 
 
 class HyperNodeMember(Read, frozen=True):

@@ -145,7 +145,7 @@ def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
     return "" if inference.spec.replicas else "there are no units"
 
 
-def _read_answer(answer: core.Headroom) -> HeadroomState:
+def _read_answer(answer: core.GroupHeadroom) -> HeadroomState:
     rows = answer.roles or ()
     texts = [f"{row.name}: {row.message}" for row in rows if row.message]
     texts += [f"{row.name}: there may be capacity for more" for row in rows if row.at_least]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.model import Condition
+from covey.api.model import StatusCondition
 from covey.api.status import DisaggregatedInferenceStatus, RoleStatus, Summary, UnitStatus
 from covey.compile import ReplicaKey, Scale
 from covey.model import podstate
@@ -193,8 +193,8 @@ def of_deleted(pods: int, before: Mapping[str, Any], generation: int, now: str) 
 
 def _conditions(
     statuses: Sequence[Status], before: Mapping[str, Any], generation: int, now: str
-) -> tuple[Condition, ...]:
-    return tuple(map(Condition.model_validate, core.stamp_conditions(statuses, before, generation, now)))
+) -> tuple[StatusCondition, ...]:
+    return tuple(map(StatusCondition.model_validate, core.stamp_conditions(statuses, before, generation, now)))
 
 
 def _existing(verdict: AcceptedSpec, observed: Observed) -> int:

@@ -19,7 +19,7 @@ class ElasticDomain:
     level: str
     name: str
     selector: Mapping[str, str]
-    kind: core.ElasticSpec
+    kind: core.ElasticDomains
 
     def __str__(self) -> str:
         """``rack nvl72-07``."""
@@ -30,10 +30,11 @@ class ElasticDomain:
         return (self._node(f"{self.level}/{self.name}/{number}") for number in range(self.kind.nodes))
 
     def _node(self, name: str) -> core.Node:
-        labels = {**self.kind.labels, **self.selector, HOSTNAME_LABEL: name}
+        labels = {**(self.kind.labels or {}), **self.selector, HOSTNAME_LABEL: name}
         status = core.NodeStatus(dict(self.kind.allocatable), _READY, declared_features=FEATURES)
+        taints = tuple(core.Taint(taint.key, taint.effect, taint.value) for taint in self.kind.taints)
         return core.Node(
-            core.Meta(name=name, uid=f"elastic/{name}", labels=labels), core.NodeSpec(taints=self.kind.taints), status
+            core.Meta(name=name, uid=f"elastic/{name}", labels=labels), core.NodeSpec(taints=taints), status
         )
 
 
@@ -41,7 +42,7 @@ def expand_elastic(topology: core.ClusterTopology) -> Iterator[ElasticDomain]:
     """Expand the declarations into domains, in their order; the API server lets none name an unknown level."""
     keys = {level.name: level.keys[0] for level in topology.spec.levels}
     for kind in topology.spec.elastic:
-        values = {**kind.within, kind.level: ""}
+        values = {**(kind.within or {}), kind.level: ""}
         for name in kind.names if values.keys() <= keys.keys() else ():
             values[kind.level] = name
             yield ElasticDomain(kind.level, name, {keys[level]: value for level, value in values.items()}, kind)

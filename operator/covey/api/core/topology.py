@@ -1,10 +1,14 @@
 """``ClusterTopology``: which node labels make up the levels of the network, from broad to narrow."""
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, WithJsonSchema
 
-from covey.api.model import ATOMIC, BY_NAME, LIVE, SET, VERBATIM, CelRule, LevelName, Model, NodeLabelKey, ObjectMeta
+from covey.api.constants import SCHEDULING_API
+from covey.api.core.meta import Meta, Read
+from covey.api.model import ATOMIC, BY_NAME, LIVE, REQUIRED, SET, VERBATIM, CelRule, LevelName, NodeLabelKey, OneOf
 
 _VALUE: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _TEXTS: Final[dict[str, Any]] = {
@@ -16,7 +20,7 @@ _TEXTS: Final[dict[str, Any]] = {
 Texts = Annotated[dict[str, str], WithJsonSchema(_TEXTS)]
 
 
-class TopologyLevel(Model):
+class TopologyLevel(Read, frozen=True):
     """One level."""
 
     name: Annotated[LevelName, LIVE]
@@ -27,18 +31,18 @@ class TopologyLevel(Model):
     """True: nodes that lack the level cause no warning. Default: false."""
 
 
-class ElasticTaint(Model):
+class ElasticTaint(Read, frozen=True):
     """A taint of nodes that may come."""
 
     key: Annotated[NodeLabelKey, LIVE]
     """Its key."""
-    effect: Annotated[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"], LIVE]
+    effect: Annotated[str, OneOf(("NoSchedule", "PreferNoSchedule", "NoExecute")), LIVE]
     """NoSchedule, PreferNoSchedule or NoExecute."""
     value: Annotated[str, LIVE, Field(max_length=63)] = ""
     """Its value. Default: none."""
 
 
-class ElasticDomains(Model):
+class ElasticDomains(Read, frozen=True):
     """Domains of one level that may not exist yet and come whole, all of them alike."""
 
     level: Annotated[LevelName, LIVE]
@@ -47,19 +51,19 @@ class ElasticDomains(Model):
         tuple[Annotated[str, Field(min_length=1, max_length=63)], ...], SET, LIVE, Field(min_length=1, max_length=64)
     ]
     """The values of the level's first label key, in the order in which they are asked for. 1 to 64."""
-    within: Annotated[Texts | None, LIVE] = None
-    """The broader domains that they lie in, by the name of the level. Default: none is known."""
     nodes: Annotated[int, LIVE, Field(ge=1, le=1024)]
     """The number of nodes of each domain. 1 to 1024."""
     allocatable: Annotated[Texts, LIVE]
     """The allocatable resources of one node, pods among them, as quantities."""
+    within: Annotated[Texts | None, LIVE] = None
+    """The broader domains that they lie in, by the name of the level. Default: none is known."""
     labels: Annotated[Texts | None, LIVE] = None
     """Labels of the nodes in addition to those of their domains. Default: none."""
     taints: Annotated[tuple[ElasticTaint, ...], ATOMIC, Field(max_length=8)] = ()
     """Taints of the nodes. Default: none."""
 
 
-class ClusterTopologySpec(Model):
+class ClusterTopologySpec(Read, frozen=True):
     """The levels, and what of them may come."""
 
     RULES: ClassVar = (
@@ -88,20 +92,19 @@ class ClusterTopologySpec(Model):
         ),
     )
 
-    levels: Annotated[tuple[TopologyLevel, ...], BY_NAME, Field(min_length=1, max_length=10)]
+    levels: Annotated[tuple[TopologyLevel, ...], REQUIRED, BY_NAME, Field(min_length=1, max_length=10)] = ()
     """The levels, from broad to narrow. 1 to 10."""
     elastic: Annotated[tuple[ElasticDomains, ...], ATOMIC, Field(max_length=16)] = ()
     """Domains that may not exist yet: an autoscaler is asked for them by name, covey plan adds them. Default: none."""
 
 
-class ClusterTopology(Model):
+class ClusterTopology(Read, frozen=True):
     """The levels of a cluster's network, by node labels.
 
     The annotation scheduling.covey.dev/default: "true" marks the one that is used by resources which name none.
     """
 
-    api_version: Literal["scheduling.covey.dev/v1alpha1"] = "scheduling.covey.dev/v1alpha1"
-    kind: Literal["ClusterTopology"] = "ClusterTopology"
-    metadata: ObjectMeta
-    spec: ClusterTopologySpec
+    metadata: Meta
+    spec: Annotated[ClusterTopologySpec, REQUIRED] = ClusterTopologySpec()
     """The levels."""
+    api_version: Annotated[str, OneOf((SCHEDULING_API,))] = SCHEDULING_API
