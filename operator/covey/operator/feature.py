@@ -189,19 +189,26 @@ def begin(features: Features, given: PlanInput) -> tuple[tuple[Feature, ...], Pl
     for kind in features:
         if kind.applies(given):
             begun.append(kind(given))
-            given = replace(given, observed=begun[-1].see())
+            for feature in at(begun[-1:], "see"):
+                given = replace(given, observed=feature.see())
     for feature in begun:
         feature.given = given
     return tuple(begun), given
 
 
+def at(features: Iterable[Feature], question: str) -> list[Feature]:
+    """Those that have something to say to a question, by the name of its method, in their order."""
+    default = getattr(Feature, question)
+    return [feature for feature in features if getattr(type(feature), question) is not default]
+
+
 def find_intent(features: Iterable[Feature], intent: Intent) -> Intent:
     """Ask all features what is wanted."""
-    for feature in features:
+    for feature in at(features, "intent"):
         intent = feature.intent(intent)
     return intent
 
 
 def find_status(features: Iterable[Feature], intent: Intent) -> StatusPart:
     """Ask all features what the status has of them."""
-    return reduce(StatusPart.join, (feature.status(intent) for feature in features), StatusPart())
+    return reduce(StatusPart.join, (feature.status(intent) for feature in at(features, "status")), StatusPart())

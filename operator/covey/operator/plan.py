@@ -26,6 +26,7 @@ from covey.operator.feature import (
     PlanInput,
     StatusPart,
     Unplaceable,
+    at,
     begin,
     find_intent,
     find_status,
@@ -146,7 +147,7 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
     surplus = Outcome(Actions(delete_pods=tuple(_surplus(tree, observed, partial(_why, verdict, want)))))
-    for feature in asked:
+    for feature in at(asked, "remove"):
         surplus = feature.remove(surplus, want.intent)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
@@ -163,7 +164,7 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
     emptying = {slot for slot in tree.slots if slot.unit in want.intent.emptying} if want.intent.emptying else set()
     not_yet = release.withheld | ending.slots | late.keys() | emptying
     changes = Changes(want.intent, tree, _missing(replicas, not_yet, want, observed))
-    for feature in asked:
+    for feature in at(asked, "amend"):
         changes = feature.amend(changes)
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     changes = replace(changes, gone=lost | _uids(surplus, released, ending.outcome))
@@ -178,7 +179,7 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
             find_evacuation(spec, want.leaving, want.idle, want.rolling),
             put_questions(inference.metadata.name, want.rolling.questions, observed),
             failing.outcome,
-            *(feature.outcome(changes) for feature in asked),
+            *(feature.outcome(changes) for feature in at(asked, "outcome")),
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, changes.tree, observed, want.deviations, want.remake.fixed),
             _labels(want, observed, lost, changes.routed),
