@@ -95,7 +95,14 @@ def desire(
     if remake.unit is not None:
         tree = compile_layout(remake.rest(rolling.layout))
         deviations = _deviations(tree, observed)
-    intent = replace(intent, layout=rolling.layout, arriving=rolling.arriving, rolls=rolling.progress is not None)
+    intent = replace(
+        intent,
+        layout=rolling.layout,
+        arriving=rolling.arriving,
+        rolls=rolling.progress is not None,
+        units=rolling.states,
+        avoided=leaving.avoided,
+    )
     return Desired(scale, running, states, leaving, idle, intent, rolling, remake, tree, deviations)
 
 

@@ -1,27 +1,30 @@
 """The seam of features: what one is given, what it may say of the plan that is made, and what it answers with.
 
 A plan asks the features of one list in its order: what is wanted (``intent``), who of those without a place goes later
-(``remove``), which creations wait or look otherwise (``amend``), what else is to be done (``outcome``), and what there is
-to say of it (``status``). Core knows none of them. What one
-feature has to know of another is a field of ``Intent``, by what it means.
+(``remove``), which replicas are broken (``judge``) and what goes with them (``complete``), which creations wait or look
+otherwise (``amend``), what else is to be done (``outcome``), and what there is to say of it (``status``). Core knows none
+of them. What one feature has to know of another is a field of ``Intent``, by what it means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
 
+from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import Backend
-from covey.compile import Layout, Owner, ReplicaKey, Revision, Scale, Slot, Tree
+from covey.compile import Layout, Owner, ReplicaKey, Revision, Scale, Slot, Tree, UnitCount
 from covey.compile.groups import Levels
 from covey.operator.model.actions import CreatePod, Outcome
 from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
+from covey.operator.replicas.replace import Fate, ReplicaActions
 from covey.operator.replicas.scale import Running, States
+from covey.rollout import UnitState
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,25 @@ class Intent:
     arriving: int | None = None
     #: A rollout is on its way.
     rolls: bool = False
+    #: The units that there shall be, each as it is next to what it shall become; None for one of which nothing is known yet.
+    units: Mapping[int, UnitState | None] = field(default_factory=dict)
+    #: What new pods keep off.
+    avoided: tuple[Avoided, ...] = ()
 
     def scale(self, spec: DisaggregatedInferenceSpec) -> Scale:
         """Units and replicas that are wanted."""
         return self.layout.scale or Scale.of(spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Pods that are created and deleted to make replicas whole."""
+
+    replicas: tuple[ReplicaActions, ...]
+    #: Places where no pod is created yet.
+    held: frozenset[Slot] = frozenset()
+    #: What goes besides.
+    outcome: Outcome = field(default_factory=Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +136,51 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusPart:
-    """What features say in the status beside their remarks."""
+class MinimumShortage:
+    """A unit below its minimum.
 
-    #: Fields of the status; and of its row of a role, by role.
+    ``count``: replicas that are assigned nodes. ``since``: seconds since the epoch. ``lost``: the minimum that it had
+    met last is not met any more.
+    """
+
+    unit: int
+    count: UnitCount
+    since: float
+    lost: bool
+
+    @property
+    def roles(self) -> Mapping[str, tuple[int, int]]:
+        """Replicas that are assigned nodes, and the minimum, of every role that has too few."""
+        return self.count.lacking
+
+    @property
+    def text(self) -> str:
+        """``prefill 1/2, decode 0/1``."""
+        return str(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusPart:
+    """What features say beside their remarks: in the status, and in metrics."""
+
+    #: Fields of the status; of its row of a role, by role; and of its row of a unit, by unit.
     fields: Mapping[str, Any] = field(default_factory=dict)
     roles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    units: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     #: By unit, what pods that have their nodes wait for before they start.
     waits: Mapping[int, str] = field(default_factory=dict)
+    #: Units below their minimum, by unit; and units that are queued like new ones, as if they had never served.
+    shortages: Mapping[int, MinimumShortage] = field(default_factory=dict)
+    anew: frozenset[int] = frozenset()
+    #: Nodes that new pods keep off.
+    avoided: frozenset[str] = frozenset()
+    #: Failures that are seen for the first time, by cause; and by UID of a pod, the step of an escalation by which it goes.
+    failures: Mapping[str, int] = field(default_factory=dict)
+    escalated: Mapping[str, str] = field(default_factory=dict)
 
     def join(self, other: StatusPart) -> StatusPart:
         """Both parts together."""
-        return StatusPart(
-            {**self.fields, **other.fields},
-            {**self.roles, **other.roles},
-            {**self.waits, **other.waits},
-        )
+        return StatusPart(*(getattr(self, part.name) | getattr(other, part.name) for part in fields(self)))
 
 
 @dataclass
@@ -163,6 +210,16 @@ class Feature:
         """Delay deletions of pods that have no place any more: what is created may depend on who goes."""
         del intent
         return removal
+
+    def judge(self, intent: Intent, tree: Tree) -> Mapping[ReplicaKey, Fate]:
+        """Say what becomes of replicas of which pods have failed or are lost."""
+        del intent, tree
+        return {}
+
+    def complete(self, completion: Completion, intent: Intent) -> Completion:
+        """Hold successors back, and give up what replicas cannot be made whole beside."""
+        del intent
+        return completion
 
     def amend(self, changes: Changes) -> Changes:
         """Hold creations back, or change what is created."""

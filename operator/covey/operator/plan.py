@@ -15,12 +15,12 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import OnFailure
 from covey.backends import Release
-from covey.backends.extender import can_reserve
 from covey.compile import Layout, ReplicaKey, Slot, Tree
 from covey.model import podstate
 from covey.operator.desired import Desired, desire
 from covey.operator.feature import (
     Changes,
+    Completion,
     Features,
     Intent,
     PlanInput,
@@ -40,7 +40,6 @@ from covey.operator.model.actions import (
     Outcome,
     Relabel,
     Remark,
-    soonest,
     sum_outcomes,
 )
 from covey.operator.model.claimed import Claimed
@@ -56,12 +55,8 @@ from covey.operator.objects import (
     to_store,
 )
 from covey.operator.release import find_released, progress_of
-from covey.operator.repair.give_up import GivenUp, find_loss
-from covey.operator.repair.history import Failure
-from covey.operator.repair.judge import find_failing
-from covey.operator.repair.minimum import find_stranded
 from covey.operator.replicas.creation_order import order_creations
-from covey.operator.replicas.replace import ReplicaActions, plan_replicas
+from covey.operator.replicas.replace import Fate, ReplicaActions, plan_replicas
 from covey.operator.replicas.replica_notes import describe_growth, removal_notes, replacement_notes
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import find_evacuation
@@ -99,10 +94,6 @@ class Plan:
     remarks: tuple[Remark, ...] = ()
     #: Seconds after which time alone changes something else.
     again: float | None = None
-    #: Failures that are seen for the first time.
-    failures: tuple[Failure, ...] = ()
-    #: Units below their minimum, and what is given up of them.
-    loss: GivenUp = field(default_factory=GivenUp)
     #: The hash of the revision that every unit was last complete with.
     complete: str = ""
     #: What there is to say of replicas of revisions that no record explains.
@@ -110,7 +101,7 @@ class Plan:
     unplaceable: Unplaceable = field(default_factory=Unplaceable)
     #: The replicas that give way, and to whom.
     preempted: Mapping[ReplicaKey, Claimed] = field(default_factory=dict)
-    #: What features say in the status.
+    #: What features say in the status and in metrics.
     status: StatusPart = field(default_factory=StatusPart)
 
 
@@ -149,20 +140,21 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
     surplus = Outcome(Actions(delete_pods=tuple(_surplus(tree, observed, partial(_why, verdict, want)))))
     for feature in at(asked, "remove"):
         surplus = feature.remove(surplus, want.intent)
-    # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
-    reserves, shunned = can_reserve(backend.name), want.leaving.avoided
-    failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
-    plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
-    replicas, late = failing.apply_to(plans, inference, observed)
-    loss = find_loss(inference, backend, want.scale, want.rolling.states, states, observed, want.intent.queued, before)
-    stranded = find_stranded(observed)
-    lost = _uids(_deletions(replicas), loss.outcome, stranded)
+    # 4. Replicas are completed: what is lost is made again.
+    fates: dict[ReplicaKey, Fate] = {}
+    for feature in at(asked, "judge"):
+        fates |= feature.judge(want.intent, tree)
+    completion = Completion(tuple(plan_replicas(inference.metadata.name, tree, observed, fates)))
+    for feature in at(asked, "complete"):
+        completion = feature.complete(completion, want.intent)
+    replicas = completion.replicas
+    lost = _uids(_deletions(replicas), completion.outcome)
     # 5. Some pods wait: for their minimum, for their group that is being deleted, for others to start.
     release = backend.release(progress_of(inference, layout, states, observed))
     released = find_released(release, observed)
     ending = find_ending(tree, observed, lost | _uids(surplus, released))
     emptying = {slot for slot in tree.slots if slot.unit in want.intent.emptying} if want.intent.emptying else set()
-    not_yet = release.withheld | ending.slots | late.keys() | emptying
+    not_yet = release.withheld | ending.slots | completion.held | emptying
     changes = Changes(want.intent, tree, _missing(replicas, not_yet, want, observed))
     for feature in at(asked, "amend"):
         changes = feature.amend(changes)
@@ -172,20 +164,18 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
         (
             surplus,
             _join_replica_plans(replicas, changes.create, tree),
-            loss.outcome,
-            stranded,
+            completion.outcome,
             released,
             ending.outcome,
             find_evacuation(spec, want.leaving, want.idle, want.rolling),
             put_questions(inference.metadata.name, want.rolling.questions, observed),
-            failing.outcome,
             *(feature.outcome(changes) for feature in at(asked, "outcome")),
             want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, changes.tree, observed, want.deviations, want.remake.fixed),
             _labels(want, observed, lost, changes.routed),
             _history(verdict, accepted, want, observed, read_complete(before)),
             _scale_events(want, observed, surplus.actions.delete_pods, replicas, changes.create),
-            Outcome(again=soonest((want.rolling.again, *late.values()))),
+            Outcome(again=want.rolling.again),
         )
     )
     unexplained = describe_unexplained(find_unexplained(observed, accepted.revision))
@@ -199,8 +189,6 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
         former=revision_left(accepted.revision, observed, want.running),
         remarks=total.remarks,
         again=total.again,
-        failures=failing.seen,
-        loss=loss,
         complete=accepted.revision.hash if complete else read_complete(before),
         unexplained=unexplained,
         unplaceable=changes.unplaceable,

@@ -43,7 +43,6 @@ from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
 from covey.operator.quota.balance import merge_demands
 from covey.operator.quota.charge import charge_of_claims
-from covey.operator.repair.history import nodes_told
 from covey.operator.rolling.respond import find_answers
 from covey.operator.status import status
 from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
@@ -184,10 +183,10 @@ class Reconciler:
         # 5. Tell.
         now = rfc3339(self._clock.wall())
         units, after = await _aside(observed, partial(_describe, verdict, observed, planned, before, now, failure))
-        self._gauges.update(key, after, units, Scale.of(verdict.inference.spec).units, nodes_told(observed))
+        self._gauges.update(key, after, units, Scale.of(verdict.inference.spec).units, planned.status.avoided)
         self._tell(stored, () if failure else planned.actions.notes)
-        for each in planned.failures:
-            REPLICA_FAILURES.labels(each.why).inc()
+        for cause, count in planned.status.failures.items():
+            REPLICA_FAILURES.labels(cause).inc(count)
         problem = failure or verdict.problem
         served = find_served((unit.number for unit in units), before)
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):

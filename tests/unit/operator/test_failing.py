@@ -266,7 +266,10 @@ def test_what_serves_again_is_forgiven_and_never_given_up_for_the_fault_that_is_
     # The next failure is the first one in a row, and is counted.
     crash(world, "0-prefill-0-0", 2)
     planned = world.plan()
-    assert [each.past.failures for each in planned.failures] == [1]
+    assert sum(planned.status.failures.values()) == 1
+    assert [note.message.endswith("in a row") for note in planned.actions.notes if note.reason == "ReplicaFailed"] == [
+        False
+    ]
     assert planned.remarks[0].reason == "RestartsExhausted"
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from covey.operator.capacity.asks import NodeRequests
 from covey.operator.feature import Features
 from covey.operator.quota.fit import ResourceQuotas
+from covey.operator.repair.repair import Repair
 from covey.operator.rolling.give_way import PreemptedReplicas
 from covey.operator.rolling.in_place import InPlaceUpdates
 from covey.operator.routing.pool import InferencePool
@@ -18,6 +19,7 @@ from covey.operator.scaling.scaler import Scalers
 from covey.operator.start_order import StartOrder
 
 FEATURES: Final[Features] = (
+    Repair,
     Scalers,
     ExchangedRoles,
     PreemptedReplicas,

@@ -20,30 +20,30 @@ that was half recreated is finished.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import RestartPolicy, Role
 from covey.api.status import MetMinimum, UnitEscalation
 from covey.backends import Backend, UnitReport
-from covey.compile import ReplicaKey, Scale, Tree
+from covey.compile import ReplicaKey, Tree
 from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
 from covey.kube.resources import PODS
 from covey.model import podstate
+from covey.operator.feature import Intent, MinimumShortage, PlanInput
 from covey.operator.model.actions import Actions, Annotate, DeletePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
 from covey.operator.model.recorded_status import RecordedUnit, recorded_units
 from covey.operator.repair.failures import pods_of
 from covey.operator.repair.history import Tally
-from covey.operator.repair.minimum import Minimums, MinimumShortage, find_shortages
+from covey.operator.repair.minimum import Minimums, find_shortages
 from covey.operator.replicas.replace import Fate
 from covey.operator.replicas.scale import States
-from covey.rollout import UnitState
 
 #: Seconds between the announcement and what was announced, at least; not for ``terminationDelaySeconds``.
 NOTICE: Final = 10.0
@@ -87,7 +87,7 @@ class GivenUp:
 
     ``shortages``, ``announced`` and ``met`` (the minimums that were met last) are by unit. ``anew``: units that were
     taken down and are queued like new ones: they have never served. ``again``: seconds after which time alone changes
-    something.
+    something. ``steps``: by UID of a pod that is deleted, the kind of escalation.
     """
 
     delete: tuple[DeletePod, ...] = ()
@@ -98,6 +98,7 @@ class GivenUp:
     again: float | None = None
     shortages: Mapping[int, MinimumShortage] = field(default_factory=dict)
     met: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    steps: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def outcome(self) -> Outcome:
@@ -132,6 +133,7 @@ def give_up(
     anew: set[int] = set()
     alarms: list[float] = []
     delete: list[DeletePod] = []
+    steps: dict[str, str] = {}
     notes: list[Note] = []
     for unit, shortage in shortages.items():
         known = recorded.get(unit, RecordedUnit(None, served=False))
@@ -151,6 +153,7 @@ def give_up(
                 notes.append(_announcement(shortage, due))
         elif pods := tuple(_pods(shortage, due, observed)):
             delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
+            steps |= {pod.metadata.uid: due.step.value for pod in pods}
             announced[unit] = due
             notes.append(_describe_giving_up(shortage, due, len(pods)))
         elif due.step is not EscalationStep.ROLE:
@@ -160,7 +163,9 @@ def give_up(
             alarms.append(timed.at)
     again = min((max(at - observed.now, SOON) for at in alarms), default=None)
     remarks = tuple(_remark(shortages[unit], escalation) for unit, escalation in announced.items())
-    return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, minimums.met)
+    return GivenUp(
+        tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, minimums.met, steps
+    )
 
 
 def find_preempted(observed: Observed) -> dict[int, float]:
@@ -282,44 +287,31 @@ def loss_fields(given_up: GivenUp, unit: int) -> dict[str, Any]:
     return written
 
 
-def find_loss(
-    inference: DisaggregatedInference,
-    backend: Backend,
-    scale: Scale,
-    rolling: Mapping[int, UnitState | None],
-    states: States,
-    observed: Observed,
-    queued: Collection[int],
-    before: Mapping[str, Any],
-) -> GivenUp:
+def find_loss(given: PlanInput, backend: Backend, intent: Intent) -> GivenUp:
     """Find the units below their minimum, and decide what of them is given up.
 
     Args:
-        inference: the resource, with the spec that is kept up.
+        given: what the plan is made from.
         backend: says what could be placed elsewhere.
-        scale: what is wanted.
-        rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
-        states: how far each replica has come.
-        observed: the snapshot.
-        queued: units that give way as a whole: they have lost nothing, and are queued like new ones.
-        before: the status so far.
+        intent: what is wanted. Units that are queued like new ones have lost nothing.
     """
-    minimums = find_shortages(inference.spec, scale, rolling, states, observed, queued, before)
+    inference, observed, before = given.inference, given.observed, given.before
+    minimums = find_shortages(given.spec, intent, observed, before)
     movable: dict[int, str] = {}
     reports: dict[int, UnitReport | None] = {}
     for unit in minimums.shortages:
         report = reports[unit] = backend.read_back(inference.metadata.name, unit, observed.of_unit(unit))
         movable[unit] = report.movable if report is not None else ""
     given_up = give_up(
-        inference.spec,
+        given.spec,
         minimums,
         movable,
         lambda unit: _is_refused(reports[unit], unit, observed),
-        states,
+        intent.states,
         observed,
         before,
     )
-    return replace(given_up, anew=given_up.anew | frozenset(queued)) if queued else given_up
+    return replace(given_up, anew=given_up.anew | intent.queued) if intent.queued else given_up
 
 
 def _is_refused(report: UnitReport | None, unit: int, observed: Observed) -> bool:

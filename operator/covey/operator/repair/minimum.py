@@ -18,7 +18,7 @@ again at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from operator import attrgetter
@@ -28,38 +28,15 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import ReplicaKey, Scale, UnitCount
 from covey.model import podstate
+from covey.operator.feature import Intent, MinimumShortage
 from covey.operator.model.actions import Actions, DeletePod, Note, Outcome
 from covey.operator.model.node_drain import is_out_of_service
 from covey.operator.model.observed import Observed
 from covey.operator.model.recorded_status import find_served, recorded_units
-from covey.operator.replicas.scale import ReplicaState, States, count_unit
+from covey.operator.replicas.scale import ReplicaState, count_unit
 from covey.rollout import RoleState, UnitState
 
 Counts = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class MinimumShortage:
-    """A unit below its minimum.
-
-    ``count``: replicas that are assigned nodes. ``since``: seconds since the epoch. ``lost``: the minimum that it had
-    met last is not met any more.
-    """
-
-    unit: int
-    count: UnitCount
-    since: float
-    lost: bool
-
-    @property
-    def roles(self) -> Mapping[str, tuple[int, int]]:
-        """Replicas that are assigned nodes, and the minimum, of every role that has too few."""
-        return self.count.lacking
-
-    @property
-    def text(self) -> str:
-        """``prefill 1/2, decode 0/1``."""
-        return str(self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +48,22 @@ class Minimums:
 
 
 def find_shortages(
-    spec: DisaggregatedInferenceSpec,
-    scale: Scale,
-    rolling: Mapping[int, UnitState | None],
-    states: States,
-    observed: Observed,
-    queued: Collection[int],
-    before: Mapping[str, Any],
+    spec: DisaggregatedInferenceSpec, intent: Intent, observed: Observed, before: Mapping[str, Any]
 ) -> Minimums:
     """Find the units below their minimum.
 
     Args:
         spec: what is kept up.
-        scale: what is wanted.
-        rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
-        states: how far each replica has come.
+        intent: what is wanted. Units that are queued like new ones lose nothing.
         observed: the snapshot.
-        queued: units that give way as a whole, which lose nothing by it.
         before: the status so far, which remembers since when.
     """
-    recorded, served = recorded_units(before), find_served(rolling, before) - set(queued)
+    scale, states = Scale.of(spec), intent.states
+    recorded, served = recorded_units(before), find_served(intent.units, before) - intent.queued
     shortages: dict[int, MinimumShortage] = {}
     met: dict[int, Counts] = {}
     places: Counter[ReplicaKey] | None = None
-    for unit, state in rolling.items():
+    for unit, state in intent.units.items():
         count = count_unit(scale.roles, states.get(unit, {}), attrgetter("is_bound"))
         if not count.has_minimum:
             places = _count_in_place(observed) if places is None else places

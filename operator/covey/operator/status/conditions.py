@@ -28,11 +28,11 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.reasons import needs_person
 from covey.api.rules import unkept_constraints
+from covey.operator.feature import MinimumShortage
 from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.model.template_faults import asks_for_devices
 from covey.operator.plan import Plan
-from covey.operator.repair.minimum import MinimumShortage
 from covey.operator.status.units import REASON_NOT_READY, REASON_START_HELD, REASON_SURPLUS, UnitSummary
 from covey.operator.validation import AcceptedSpec
 from covey.rollout.progress import Gate, describe_partition
@@ -302,7 +302,7 @@ def _minimum_met(situation: Situation) -> Finding:
     # One that is to take the place of another counts when it does: until then the other serves.
     numbers = {unit.number for unit in situation.units}
     return minimum_met(
-        [shortage for shortage in situation.plan.loss.shortages.values() if shortage.unit in numbers],
+        [shortage for shortage in situation.plan.status.shortages.values() if shortage.unit in numbers],
         situation.served,
         situation.inference.spec.replicas,
         len(situation.units),

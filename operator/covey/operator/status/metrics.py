@@ -53,8 +53,8 @@ class Departures:
             if replica not in plan.layout.units.get(unit, {}).get(role, {})
         )
         self._claimed = plan.preempted
-        self._given_up = {deletion.pod.metadata.uid for deletion in plan.loss.delete}
-        self._steps = {unit: escalation.step for unit, escalation in plan.loss.announced.items()}
+        self._escalated = plan.status.escalated
+        self._given_up: set[int] = set()
 
     def count_deletion(self, deletion: DeletePod) -> None:
         """Count a deletion that the API server has accepted."""
@@ -67,8 +67,9 @@ class Departures:
         claimed = self._claimed.get((slot.unit, slot.role, slot.replica)) if slot.index == 0 else None
         if claimed is not None:
             metrics.VICTIMS.labels(claimed.claim.purpose, claimed.kind).inc()
-        step = self._steps.pop(slot.unit, None) if metadata.uid in self._given_up else None
-        if step is not None:
+        step = self._escalated.get(metadata.uid)
+        if step is not None and slot.unit not in self._given_up:
+            self._given_up.add(slot.unit)
             metrics.GANG_ESCALATIONS.labels(step).inc()
 
 

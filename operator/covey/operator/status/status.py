@@ -23,7 +23,6 @@ from covey.operator.model.observed import Observed, number
 from covey.operator.model.problem import Problem
 from covey.operator.model.recorded_status import find_served
 from covey.operator.plan import Plan
-from covey.operator.repair.give_up import loss_fields as remembered
 from covey.operator.replicas.scale import ReplicaState
 from covey.operator.rolling.observe import read_complete, rollout_status
 from covey.operator.status.conditions import Situation, find_conditions, summarize
@@ -144,7 +143,7 @@ def compute(
     inference = verdict.inference
     known = find_served((unit.number for unit in units), before)
     served = frozenset(unit.number for unit in units if unit.is_available or unit.number in known)
-    served -= plan.loss.anew
+    served -= plan.status.anew
     lives = any(not podstate.is_terminating(pod) for pod in observed.every_pod())
     findings = find_conditions(Situation(verdict, plan, units, failure, served, lives=lives))
     # The list may have to leave some out: those that are well.
@@ -258,7 +257,7 @@ def _marks(observed: Observed) -> dict[ReplicaKey, tuple[frozenset[str], int]]:
 
 
 def _unit(unit: UnitSummary, served: Collection[int], plan: Plan) -> UnitStatus:
-    rest = remembered(plan.loss, unit.number)
+    rest = {**plan.status.units.get(unit.number, {})}
     if unit.path:
         rest["path"] = unit.path
     if unit.number in served:
