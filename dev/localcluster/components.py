@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from localcluster.binaries import KUBERNETES, Binaries
+from localcluster.binaries import KUBERNETES, WHOLE_1_38, Binaries
 from localcluster.ports import HOST, address
 
 #: Nodes with this annotation are simulated; one that loses it is like a machine that died.
@@ -30,6 +30,13 @@ def _alpha(*features: str, serve: Sequence[str]) -> Gates:
 
 
 _NATIVE_GROUPS: Mapping[str, Gates] = {
+    # Where only kube-scheduler is of 1.38 (``binaries.WHOLE_1_38``), the API server has v1alpha3 as in 1.37.
+    "1.38": _alpha(
+        "GenericWorkload",
+        "TopologyAwareWorkloadScheduling",
+        "CompositePodGroup",
+        serve=("v1beta1", *(() if WHOLE_1_38 else ("v1alpha3",))),
+    ),
     "1.37": _alpha(
         "GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup", serve=("v1beta1", "v1alpha3")
     ),

@@ -10,6 +10,7 @@ from typing import Final
 from covey.api.inference import BackendName
 from covey.backends import BACKENDS
 from localcluster import Cluster, native_groups
+from localcluster.binaries import WHOLE_1_38
 from localcluster.programs import ROOT, scheduler_config
 
 
@@ -80,4 +81,9 @@ KUBERNETES_1_36: Final = Column(BackendName.KUBERNETES, "1.36", rest=2, patience
 KUBERNETES_1_35: Final = Column(BackendName.KUBERNETES, "1.35", rest=2, patience=30)
 #: Volcano's scheduler looks once a second.
 VOLCANO: Final = Column(BackendName.VOLCANO, "1.14", rest=2.5, patience=30)
-COLUMNS: Final = (EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35, VOLCANO)
+#: With kube-scheduler alone of 1.38, before API server 1.37, until all of it can be built.
+EXTENDER_1_38: Final = Column(BackendName.EXTENDER, "1.38", rest=1.5, patience=30)
+KUBERNETES_1_38: Final = Column(BackendName.KUBERNETES, "1.38", rest=2, patience=30)
+#: Columns of 1.38 in the table: both, once it can be built.
+NEXT: Final = (EXTENDER_1_38, KUBERNETES_1_38) if WHOLE_1_38 else ()
+COLUMNS: Final = (*NEXT, EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35, VOLCANO)
