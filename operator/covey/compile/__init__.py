@@ -5,7 +5,7 @@ container sees finds it here and nowhere else. Nothing in this package does I/O,
 number: the same resource always gives the same objects, so the command line can print what the operator will create.
 """
 
-from covey.compile.groups import Groups, Levels, Membership, type_of
+from covey.compile.groups import Groups, Levels, Membership, identity_of, type_of
 from covey.compile.identity import Owner, ReplicaKey, Slot
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Layout, Revision, RoleRevision, Scale, UnitCount
@@ -26,5 +26,6 @@ __all__ = [
     "Tree",
     "UnitCount",
     "compile_inference",
+    "identity_of",
     "type_of",
 ]

@@ -41,6 +41,11 @@ def type_of(body: Mapping[str, Any]) -> str:
     return ".".join(part for part in (body["kind"], version, group) if part)
 
 
+def identity_of(body: Mapping[str, Any]) -> Anchor:
+    """Type and name of an object."""
+    return type_of(body), body["metadata"]["name"]
+
+
 @dataclass(frozen=True, slots=True)
 class CreationLevel:
     """Objects that may be created at the same time, all those of earlier levels being there."""

@@ -14,7 +14,7 @@ from covey.compile import Layout, Scale, Tree
 from covey.operator.feature import Feature, Intent, PlanInput, find_intent
 from covey.operator.model.observed import Observed
 from covey.operator.objects import Deviation, find_deviations, with_former_budget
-from covey.operator.repair.raised import with_met_minimums
+from covey.operator.replicas.raised import with_met_minimums
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
 from covey.operator.rolling.evacuate import Idle, find_idle
 from covey.operator.rolling.layout import Rolling, roll

@@ -29,7 +29,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Backend, Identity, Owned
-from covey.compile import Owner, ReplicaKey, Slot, Tree, network, pod_budget, type_of
+from covey.compile import Owner, ReplicaKey, Slot, Tree, identity_of, network, pod_budget, type_of
 from covey.compile.groups import CreationLevel
 from covey.compile.identity import short_hash
 from covey.compile.network import ADDRESSED
@@ -359,11 +359,6 @@ def _find_unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[D
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
             yield DeleteObject(*identity, owned.metadata.uid)
-
-
-def identity_of(body: Object) -> Identity:
-    """Type and name of an object."""
-    return type_of(body), body["metadata"]["name"]
 
 
 def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: Observed) -> Tree:

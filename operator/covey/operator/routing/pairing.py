@@ -29,14 +29,14 @@ from functools import cached_property
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import Layout, ReplicaKey, Revision, Slot, Tree
+from covey.compile import Layout, ReplicaKey, Revision, Slot, Tree, identity_of
 from covey.compile.groups import Object
 from covey.compile.network import NetworkCompiler
 from covey.compile.revision import Replicas
 from covey.model import image_update
 from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
 from covey.operator.model.observed import Observed
-from covey.operator.objects import HISTORY, identity_of
+from covey.operator.objects import HISTORY
 from covey.operator.replicas.scale import States
 
 #: A revision of a role: the role, and its hash.

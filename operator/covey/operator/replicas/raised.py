@@ -19,11 +19,10 @@ from typing import Any
 
 from covey.api import constants as names
 from covey.backends import Backend
-from covey.compile import Tree
+from covey.compile import Tree, identity_of
 from covey.compile.groups import Object
 from covey.model import podstate
 from covey.operator.model.observed import Observed
-from covey.operator.objects import identity_of
 
 #: A unit's number and a role.
 _UnitRole = tuple[int, str]
