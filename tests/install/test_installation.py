@@ -456,6 +456,12 @@ ELSEWHERE = {
     (account, "create", "authorization.k8s.io", "subjectaccessreviews")
     for account in ("covey-operator", "covey-scheduler")
 }
+#: What is asked only where Evictions are served, by an alpha gate (``tests/stories/test_evictions.py``).
+EVICTED = {
+    ("covey-operator", "get", "lifecycle.k8s.io", "evictions"),
+    ("covey-operator", "watch", "lifecycle.k8s.io", "evictions"),
+    ("covey-operator", "patch", "lifecycle.k8s.io", "evictions/status"),
+}
 
 
 def test_no_right_is_given_that_nothing_needs(audit: Audit, offline: Helm) -> None:
@@ -470,7 +476,7 @@ def test_no_right_is_given_that_nothing_needs(audit: Audit, offline: Helm) -> No
         if each.resource == "leases"
     }
     given = set(_given(offline.render()))
-    assert given - used - leases - UNASKED - REPEATED - ELSEWHERE == set()
+    assert given - used - leases - UNASKED - REPEATED - ELSEWHERE - EVICTED == set()
 
 
 @pytest.mark.parametrize("right", sorted(UNASKED), ids=lambda right: f"{right[1]}-{right[3].replace('/', '-')}")
