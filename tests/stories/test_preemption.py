@@ -156,6 +156,20 @@ def test_unit_when_its_priority_class_is_deleted_keeps_the_priority_of_its_pods(
     assert bound(stage, "batch") == uids(before)
 
 
+def test_unit_when_the_default_class_is_deleted_keeps_the_priority_of_its_pods(stage: Stage) -> None:
+    path = PRIORITY_CLASSES.path(None)
+    body = {"metadata": {"name": "usual"}, "value": CLASSES["high"], "globalDefault": True}
+    stage.cluster.api("POST", path, body)
+    stage.after(lambda: stage.cluster.delete(f"{path}/usual"))
+    before = fill(stage, 2, decode(2), priorityClassName=None)
+    create(stage, "chat", decode(1), priority="low")
+    stage.refusal("chat")
+    stage.cluster.delete(f"{path}/usual")
+    stage.advance(900)
+    assert stage.never("CompositePodGroup", lambda root: root.get("status", {}).get("claim", {}).get("victims"))
+    assert bound(stage, "batch") == uids(before)
+
+
 def test_victims_when_their_minimum_is_raised_stay_and_the_claim_begins_anew_at_once(stage: Stage) -> None:
     """Whoever is to give way could raise minReplicas each time, and be let alone."""
     before = fill(stage, 4, busy(4))

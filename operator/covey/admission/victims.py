@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from covey.admission.order import priority_of
 from covey.admission.tree import Key, Replica, Unit, UnitRole
 from covey.api import core
 from covey.api.constants import (
@@ -175,6 +176,34 @@ def is_ours(root: core.Group) -> bool:
     return kind == (INFERENCE_API, "DisaggregatedInference") and root.metadata.label(LABEL_INFERENCE) is not None
 
 
+def root_priority(
+    root: core.Group, pods: Callable[[], Iterable[core.Pod]], classes: Mapping[str, core.PriorityClass]
+) -> int | None:
+    """Find the priority of a root; None when it names a class that does not exist, and has no pods yet.
+
+    Where its class is gone it is the lowest of its pods, to whom the API server has given it: the value of a class is
+    changed by making it anew, and meanwhile nobody may take what is below others for a moment. The same where it names
+    none, and there is no global default (any more).
+
+    That of a group which Covey's operator has not made is never above the lowest of its pods: whoever may create groups
+    names any class, and a ResourceQuota bounds those of pods.
+
+    Args:
+        root: the root.
+        pods: gives its pods.
+        classes: the cluster's classes by name.
+    """
+    name = root.spec.priority_class_name
+    priority = priority_of(root.spec.priority, name, classes)
+    has_class = priority is not None and (name or any(known.global_default for known in classes.values()))
+    if has_class and is_ours(root):
+        return priority
+    stated = [pod.spec.priority for pod in pods() if pod.spec.priority is not None]
+    if priority is not None and (has_class or not stated or not is_ours(root)):
+        stated.append(priority)
+    return min(stated, default=None)
+
+
 def is_eligible(candidate: Candidate) -> bool:
     """Tell whether anything of a unit may be taken at all, by whomever."""
     unit = candidate.unit
@@ -306,5 +335,6 @@ __all__ = [
     "lower_priority",
     "measure_taking",
     "offer_of",
+    "root_priority",
     "sum_held",
 ]

@@ -16,11 +16,10 @@ import msgspec
 
 from covey.admission import obstacles
 from covey.admission.losses import counted_shape
-from covey.admission.order import priority_of
 from covey.admission.round import build_units, stand_in
 from covey.admission.topologies import TopologyChoice, presets_in_use
 from covey.admission.tree import Key
-from covey.admission.victims import Candidate
+from covey.admission.victims import Candidate, root_priority
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROUP
@@ -131,8 +130,7 @@ class ClusterFacts:
             members = pods.get(owned, [])
             leaf_of = {pod.metadata.uid: pod.metadata.label(LABEL_POD_GROUP) or "" for pod in members}
             for unit in build_units(groups, members, leaf_of, {}):
-                spec = unit.root.spec
-                units[unit.key] = Candidate(unit, priority_of(spec.priority, spec.priority_class_name, classes) or 0)
+                units[unit.key] = Candidate(unit, root_priority(unit.root, unit.pods, classes) or 0)
         return units
 
 

@@ -203,7 +203,7 @@ def plan_all(workloads: Sequence[PlannedWorkload], facts: ClusterFacts, clock: C
         return devices.obstacle(pod) or _claim_taken(pod, users)
 
     def surroundings(workload: PlannedWorkload) -> Surroundings:
-        return Surroundings(_priority(workload, classes), obstacle=obstacle, refused=facts.refused)
+        return Surroundings(_priority(workload, classes) or 0, obstacle=obstacle, refused=facts.refused)
 
     contenders = [
         Contender(
@@ -315,14 +315,20 @@ def _gang(
         raise InputError(workload.place, error.message, "correct the manifest") from None
 
 
-def _priority(workload: PlannedWorkload, classes: Mapping[str, core.PriorityClass]) -> int:
-    return priority_of(workload.priority, workload.priority_class, classes) or 0
+def _priority(workload: PlannedWorkload, classes: Mapping[str, core.PriorityClass]) -> int | None:
+    """Find the priority of a workload as the scheduler process does (``root_priority``); None where nobody knows it."""
+    priority = priority_of(workload.priority, workload.priority_class, classes)
+    is_default = not workload.priority_class and not any(known.global_default for known in classes.values())
+    if priority is not None and not (is_default and workload.resource[1] == DISAGGREGATED_INFERENCES.kind):
+        return priority
+    stated = (pod.spec.priority for pod in workload.pods.values())
+    return min((value for value in stated if value is not None), default=priority)
 
 
 def _unknown_classes(workloads: Sequence[PlannedWorkload], classes: Mapping[str, core.PriorityClass]) -> Iterator[str]:
     for workload in workloads:
         name = workload.priority_class
-        if priority_of(workload.priority, name, classes) is None:
+        if _priority(workload, classes) is None:
             yield f"{workload.title}: unknown priority class {name}, taken as 0; give it with -f"
 
 

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from covey.admission import obstacles
+from covey.admission import obstacles, victims
 from covey.admission.entry import Entry, QueueStage, excluded_now, waiting_since
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.levels import avoided_nodes, avoided_now, with_occupied_domains
-from covey.admission.order import priority_of
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit, key_of
-from covey.admission.victims import is_ours
 from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.constants import (
@@ -223,17 +221,6 @@ class Queueing:
 
 
 def root_priority(cache: Cache, root: core.Group) -> int | None:
-    """A root's priority; None when it names a class that does not exist, and has no pods yet.
-
-    Where its class is gone it is the lowest of its pods, to whom the API server has given it: the value of a class is
-    changed by making it anew, and meanwhile nobody may take what is below others for a moment.
-
-    That of a group which Covey's operator has not made is never above the lowest of its pods: whoever may create groups
-    names any class, and a ResourceQuota bounds those of pods.
-    """
-    classes = {each.metadata.name: each for each in cache.priority_classes.store.values()}
-    priority = priority_of(root.spec.priority, root.spec.priority_class_name, classes)
-    if priority is not None and is_ours(root):
-        return priority
-    stated = (priority, *(pod.spec.priority for pod in cache.index.members(key_of(root))))
-    return min((each for each in stated if each is not None), default=None)
+    """Find the priority of a root of the cache (``victims.root_priority``)."""
+    classes = {known.metadata.name: known for known in cache.priority_classes.store.values()}
+    return victims.root_priority(root, partial(cache.index.members, key_of(root)), classes)

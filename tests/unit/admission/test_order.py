@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.admission.order import PATIENCE, ActiveQueue, Order, priority_of
+from covey.admission.victims import root_priority
 from covey.api import core
+from covey.api.constants import INFERENCE_API, LABEL_INFERENCE
 
 
 @dataclass(frozen=True)
@@ -178,3 +181,37 @@ def test_what_is_written_only_lowers_the_priority_of_the_class(
     written: int | None, name: str | None, classes: dict[str, core.PriorityClass], expected: int | None
 ) -> None:
     assert priority_of(written, name, classes) == expected
+
+
+USUAL: Final = {"usual": named("usual", 500, default=True)}
+
+
+@pytest.mark.parametrize(
+    ("is_of_operator", "name", "classes", "priorities", "expected"),
+    [
+        (True, "online", {"online": named("online", 100)}, [7], 100),
+        (True, "gone", {}, [100, 7], 7),
+        (True, "gone", {}, [], None),
+        (True, None, {}, [100, 7], 7),
+        (True, None, {}, [], 0),
+        (True, None, USUAL, [7], 500),
+        (False, "online", {"online": named("online", 100)}, [7], 7),
+        (False, "gone", {}, [7], 7),
+        (False, None, {}, [7], 0),
+        (False, None, USUAL, [700], 500),
+    ],
+)
+def test_priority_when_a_class_is_gone_is_that_of_the_pods(
+    name: str | None,
+    classes: dict[str, core.PriorityClass],
+    priorities: list[int],
+    expected: int | None,
+    *,
+    is_of_operator: bool,
+) -> None:
+    owner = core.OwnerReference(api_version=INFERENCE_API, kind="DisaggregatedInference", controller=True)
+    owners = (owner,) if is_of_operator else ()
+    metadata = core.Meta(name="llm-0", labels={LABEL_INFERENCE: "llm"}, owner_references=owners)
+    root = core.Group(metadata, spec=core.GroupSpec(priority_class_name=name))
+    pods = [core.Pod(core.Meta(name="pod"), core.PodSpec(priority=priority)) for priority in priorities]
+    assert root_priority(root, lambda: pods, classes) == expected

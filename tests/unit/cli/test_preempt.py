@@ -100,3 +100,19 @@ def test_a_lower_priority_of_a_full_queue_gives_way(
     given += ["-f", write(tmp_path / "queue.json", [queue("all", 16)])]
     (found,) = plan(*given, "--preempt")["preemptions"]
     assert (found["verdict"], found["message"][: len(message)]) == (verdict, message)
+
+
+@pytest.mark.parametrize("of_batch", [{"priorityClassName": "gone"}, {}])
+def test_unit_when_its_class_or_the_default_is_gone_keeps_the_priority_of_its_pods(
+    arguments: Any, tmp_path: Path, of_batch: dict[str, str]
+) -> None:
+    given = arguments()
+    wanted = inference("chat", role("w", 1, 1), priorityClassName="online")
+    write(tmp_path / "f.json", [*online(), inference("batch", role("w", 2, 1), **of_batch), wanted])
+    pods = [serving("batch", 0, "n0-0-0"), serving("batch", 1, "n0-0-1")]
+    for pod in pods:
+        pod["spec"]["priority"] = 2000
+    write(tmp_path / "pods.json", pods)
+    answer = plan(*given, "--preempt")
+    assert [found["verdict"] for found in answer["preemptions"]] == ["Infeasible"], answer["preemptions"]
+    assert not [text for text in answer["warnings"] if "unknown priority class" in text]
