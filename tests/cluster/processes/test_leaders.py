@@ -201,11 +201,12 @@ def test_lease_of_a_leader_tells_people_who_looks_after_resources(cluster: Clust
         return " ".join(result.output.split())
 
     first = start(cluster, "operator", "a", "--namespace=team-a")
-    eventually(lambda: f"Operator Version: {__version__} Scheduler Version: none runs" in covey("version"))
+    scheduler = "Scheduler Version: none leads (no lease: one that has started takes it in seconds)"
+    eventually(lambda: f"Operator Version: {__version__} {scheduler}" in covey("version"))
     Workbench(cluster, namespace).create()
     assert f"watches namespaces team-a, and not {namespace}" in covey("explain", "llm", "-n", namespace)
     assert first.stop(timeout=60) == 0
-    assert "Operator Version: none runs" in covey("version")
+    assert "Operator Version: none leads (its lease is held by nobody)" in covey("version")
     said = covey("explain", "llm", "-n", namespace)
     assert "no operator has looked at it yet" in said
     assert "lease covey-system/covey-operator is held by nobody" in said

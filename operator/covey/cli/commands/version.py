@@ -63,6 +63,11 @@ _UNREADABLE: Final = "unknown (leases may not be read)"
 
 
 def _describe(leader: Leader | None) -> str:
-    if leader is None or leader.is_expired:
-        return "none runs"
+    # A process that has just started is ready before it leads.
+    if leader is None:
+        return "none leads (no lease: one that has started takes it in seconds)"
+    if leader.is_expired and (not leader.holder or leader.silence is None):
+        return "none leads (its lease is held by nobody)"
+    if leader.is_expired:
+        return f"none leads (its lease was renewed {leader.silence:.0f} s ago)"
     return leader.version or "unknown (an older release)"
