@@ -80,7 +80,11 @@ def on_loop(world: World) -> tuple[float, float]:
         msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=(reference,)))
         for pod in world.pods.values()
     ]
-    known, observed, layout = PodExpectations(lambda _: True, time.monotonic), world.observe(), world.plan().layout
+    known, observed, layout = (
+        PodExpectations(lambda _: True, time.monotonic),
+        world.observe(),
+        world.plan().intent.layout,
+    )
     begun = time.process_time()
     mine = [pod for pod in (known.latest(("team", "llama"), each) for each in pods) if is_ours(pod.metadata, owner)]
     place_pods(mine)

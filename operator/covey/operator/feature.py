@@ -1,6 +1,7 @@
 """The seam of features: what one is given, what it may say of the plan that is made, and what it answers with.
 
-A plan asks the features of one list in its order: what is wanted (``intent``), who of those without a place goes later
+A plan asks the features of one list in its order: what is wanted (``intent``), what of it cannot be changed in place
+(``recreate``), who of those without a place goes later
 (``remove``), which replicas are broken (``judge``) and what goes with them (``complete``), which creations wait or look
 otherwise (``amend``), what else is to be done (``outcome``), and what there is to say of it (``status``). Core knows none
 of them. What one feature has to know of another is a field of ``Intent``, by what it means.
@@ -8,23 +9,22 @@ of them. What one feature has to know of another is a field of ``Intent``, by wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
 
-from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import Backend
-from covey.compile import Layout, Owner, ReplicaKey, Revision, Scale, Slot, Tree, UnitCount
+from covey.compile import Layout, Owner, ReplicaKey, Revision, Slot, Tree, UnitCount
 from covey.compile.groups import Levels
+from covey.operator.intent import Intent
 from covey.operator.model.actions import CreatePod, Outcome
-from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
+from covey.operator.objects import Deviation, with_former_budget
+from covey.operator.replicas.raised import with_met_minimums
 from covey.operator.replicas.replace import Fate, ReplicaActions
-from covey.operator.replicas.scale import Running, States
-from covey.rollout import UnitState
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PlanInput:
 
     ``in_force`` is the revision that is rolled out, ``backend`` makes the groups (None where this release has none for
     the resource), ``levels`` are of the topology, where they are known, ``before`` is the status so far, which alone
-    remembers how a rollout went.
+    remembers how a rollout went. ``stands``: nothing has been accepted, so nothing is planned, only said.
     """
 
     inference: DisaggregatedInference
@@ -42,6 +42,7 @@ class PlanInput:
     levels: Levels | None
     observed: Observed
     before: Mapping[str, Any]
+    stands: bool = False
 
     @property
     def spec(self) -> DisaggregatedInferenceSpec:
@@ -54,37 +55,11 @@ class PlanInput:
         metadata = self.inference.metadata
         return Owner(metadata.namespace, metadata.name, metadata.uid)
 
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What is wanted, as far as the features asked so far have said."""
-
-    #: Of which revision each replica is, and how far it has come: what is wanted is decided from these.
-    running: Running
-    states: States
-    #: Replicas that give way now, without a successor, and to whom; units of which no pod is made before the last has
-    #: gone; and units that lost nothing, for they are queued anew.
-    preempted: Mapping[ReplicaKey, Claimed] = field(default_factory=dict)
-    emptying: frozenset[int] = frozenset()
-    queued: frozenset[int] = frozenset()
-    #: Replicas over all units, by role, where it is not the spec that says how many.
-    totals: Mapping[str, int] = field(default_factory=dict)
-    #: Says what is lacking for replicas of a tree that come, once others of it are gone; empty where nothing is known to.
-    lacks: Callable[[Tree, Iterable[ReplicaKey], Iterable[ReplicaKey]], str] = lambda _tree, _coming, _gone: ""
-    #: The units and replicas that there shall be.
-    layout: Layout = field(default_factory=lambda: Layout({}))
-    #: The number of a unit that counts for nothing yet: it is to take the place of another.
-    arriving: int | None = None
-    #: A rollout is on its way.
-    rolls: bool = False
-    #: The units that there shall be, each as it is next to what it shall become; None for one of which nothing is known yet.
-    units: Mapping[int, UnitState | None] = field(default_factory=dict)
-    #: What new pods keep off.
-    avoided: tuple[Avoided, ...] = ()
-
-    def scale(self, spec: DisaggregatedInferenceSpec) -> Scale:
-        """Units and replicas that are wanted."""
-        return self.layout.scale or Scale.of(spec)
+    def compile(self, layout: Layout) -> Tree:
+        """The objects and pods of a layout."""
+        assert self.backend is not None, "nothing is planned without one"
+        tree = self.backend.compile(self.inference, layout=layout, revision=self.in_force, levels=self.levels)
+        return with_met_minimums(with_former_budget(tree, self.spec, self.observed), self.backend, self.observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +168,8 @@ class Feature:
     given: PlanInput
 
     @classmethod
-    def applies(cls, given: PlanInput) -> bool:
+    def applies(cls, given: PlanInput) -> bool:  # noqa: ARG003 - for those that look at it
         """Tell whether it has anything to say of a resource; it is not asked otherwise."""
-        del given
         return True
 
     def see(self) -> Observed:
@@ -206,33 +180,32 @@ class Feature:
         """Say what is wanted: how many, where, of which revision."""
         return intent
 
-    def remove(self, removal: Outcome, intent: Intent) -> Outcome:
+    def recreate(self, intent: Intent, deviations: Iterable[Iterable[Deviation]]) -> Intent:  # noqa: ARG002
+        """Say which objects are not changed but made again, by how they deviate from what is wanted, level by level."""
+        return intent
+
+    def remove(self, removal: Outcome, intent: Intent) -> Outcome:  # noqa: ARG002
         """Delay deletions of pods that have no place any more: what is created may depend on who goes."""
-        del intent
         return removal
 
-    def judge(self, intent: Intent, tree: Tree) -> Mapping[ReplicaKey, Fate]:
+    def judge(self, intent: Intent, tree: Tree) -> Mapping[ReplicaKey, Fate]:  # noqa: ARG002
         """Say what becomes of replicas of which pods have failed or are lost."""
-        del intent, tree
         return {}
 
-    def complete(self, completion: Completion, intent: Intent) -> Completion:
+    def complete(self, completion: Completion, intent: Intent) -> Completion:  # noqa: ARG002
         """Hold successors back, and give up what replicas cannot be made whole beside."""
-        del intent
         return completion
 
     def amend(self, changes: Changes) -> Changes:
         """Hold creations back, or change what is created."""
         return changes
 
-    def outcome(self, changes: Changes) -> Outcome:
+    def outcome(self, changes: Changes) -> Outcome:  # noqa: ARG002
         """Answer with all else that is to be done, said, and waited for."""
-        del changes
         return Outcome()
 
-    def status(self, intent: Intent) -> StatusPart:
+    def status(self, intent: Intent) -> StatusPart:  # noqa: ARG002
         """Say what the status has of it: the last question, and the only one but the first while nothing has been accepted."""
-        del intent
         return StatusPart()
 
 

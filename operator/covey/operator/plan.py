@@ -15,14 +15,13 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import OnFailure
 from covey.backends import Release
-from covey.compile import Layout, ReplicaKey, Slot, Tree
+from covey.compile import ReplicaKey, Scale, Slot, Tree
 from covey.model import podstate
 from covey.operator.desired import Desired, desire
 from covey.operator.feature import (
     Changes,
     Completion,
     Features,
-    Intent,
     PlanInput,
     StatusPart,
     Unplaceable,
@@ -31,6 +30,7 @@ from covey.operator.feature import (
     find_intent,
     find_status,
 )
+from covey.operator.intent import Intent
 from covey.operator.model.accepted import Accepted
 from covey.operator.model.actions import (
     Actions,
@@ -42,8 +42,8 @@ from covey.operator.model.actions import (
     Remark,
     sum_outcomes,
 )
-from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed, number
+from covey.operator.model.recorded_status import read_complete
 from covey.operator.objects import (
     HISTORY,
     find_ending,
@@ -58,13 +58,9 @@ from covey.operator.release import find_released, progress_of
 from covey.operator.replicas.creation_order import order_creations
 from covey.operator.replicas.replace import Fate, ReplicaActions, plan_replicas
 from covey.operator.replicas.replica_notes import describe_growth, removal_notes, replacement_notes
-from covey.operator.replicas.scale import States, replica_states, running_revisions
-from covey.operator.rolling.evacuate import find_evacuation
-from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
-from covey.operator.rolling.observe import find_unmarked, read_complete
-from covey.operator.rolling.remake import describe_unexplained, find_unexplained
-from covey.operator.rolling.succession import put_questions
+from covey.operator.replicas.scale import replica_states, running_revisions
 from covey.operator.validation import AcceptedSpec, revision_before
+from covey.rollout.progress import RolloutProgress
 
 _UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}
 #: Reasons of Events, by why pods go.
@@ -82,25 +78,15 @@ class Plan:
     """Actions to take, and the decisions behind them that the status reports."""
 
     actions: Actions
-    layout: Layout
-    states: States
+    #: What is wanted.
+    intent: Intent
     #: Pods that the operator lets go.
     release: Release = field(default_factory=Release)
-    #: The rollout that is on its way, and when to look at it again.
-    rolling: Rolling | None = None
-    #: The hash of the revision that it leaves.
-    former: str = ""
     #: Remarks, each as a condition of its own or as a reason of ``Degraded``.
     remarks: tuple[Remark, ...] = ()
     #: Seconds after which time alone changes something else.
     again: float | None = None
-    #: The hash of the revision that every unit was last complete with.
-    complete: str = ""
-    #: What there is to say of replicas of revisions that no record explains.
-    unexplained: str = ""
     unplaceable: Unplaceable = field(default_factory=Unplaceable)
-    #: The replicas that give way, and to whom.
-    preempted: Mapping[ReplicaKey, Claimed] = field(default_factory=dict)
     #: What features say in the status and in metrics.
     status: StatusPart = field(default_factory=StatusPart)
 
@@ -134,28 +120,28 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
     # 2. What there shall be: units and replicas, each of its revision; their objects and pods.
     asked, given = begin(features, PlanInput(inference, accepted.revision, backend, verdict.levels, observed, before))
     observed = given.observed
-    want = desire(given, backend, asked)
-    spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
+    want = desire(given, asked)
+    intent, tree = want.intent, want.tree
     # 3. Pods that no longer have a place go, gracefully.
-    surplus = Outcome(Actions(delete_pods=tuple(_surplus(tree, observed, partial(_why, verdict, want)))))
+    surplus = Outcome(Actions(delete_pods=tuple(_surplus(tree, observed, partial(_why, verdict, intent)))))
     for feature in at(asked, "remove"):
-        surplus = feature.remove(surplus, want.intent)
+        surplus = feature.remove(surplus, intent)
     # 4. Replicas are completed: what is lost is made again.
     fates: dict[ReplicaKey, Fate] = {}
     for feature in at(asked, "judge"):
-        fates |= feature.judge(want.intent, tree)
+        fates |= feature.judge(intent, tree)
     completion = Completion(tuple(plan_replicas(inference.metadata.name, tree, observed, fates)))
     for feature in at(asked, "complete"):
-        completion = feature.complete(completion, want.intent)
+        completion = feature.complete(completion, intent)
     replicas = completion.replicas
     lost = _uids(_deletions(replicas), completion.outcome)
     # 5. Some pods wait: for their minimum, for their group that is being deleted, for others to start.
-    release = backend.release(progress_of(inference, layout, states, observed))
+    release = backend.release(progress_of(inference, intent.layout, intent.states, observed))
     released = find_released(release, observed)
     ending = find_ending(tree, observed, lost | _uids(surplus, released))
-    emptying = {slot for slot in tree.slots if slot.unit in want.intent.emptying} if want.intent.emptying else set()
+    emptying = {slot for slot in tree.slots if slot.unit in intent.emptying} if intent.emptying else set()
     not_yet = release.withheld | ending.slots | completion.held | emptying
-    changes = Changes(want.intent, tree, _missing(replicas, not_yet, want, observed))
+    changes = Changes(intent, tree, _missing(replicas, not_yet, tree, Scale.of(inference.spec), observed))
     for feature in at(asked, "amend"):
         changes = feature.amend(changes)
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
@@ -167,33 +153,21 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
             completion.outcome,
             released,
             ending.outcome,
-            find_evacuation(spec, want.leaving, want.idle, want.rolling),
-            put_questions(inference.metadata.name, want.rolling.questions, observed),
             *(feature.outcome(changes) for feature in at(asked, "outcome")),
-            want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
-            find_objects(backend, changes.tree, observed, want.deviations, want.remake.fixed),
+            find_objects(backend, changes.tree, observed, want.deviations, intent.fixed),
             _labels(want, observed, lost, changes.routed),
             _history(verdict, accepted, want, observed, read_complete(before)),
-            _scale_events(want, observed, surplus.actions.delete_pods, replicas, changes.create),
-            Outcome(again=want.rolling.again),
+            _scale_events(intent, observed, surplus.actions.delete_pods, replicas, changes.create),
         )
     )
-    unexplained = describe_unexplained(find_unexplained(observed, accepted.revision))
-    complete = is_complete(accepted.revision, want.rolling, want.running, states, want.scale) and not unexplained
     return Plan(
         total.actions,
-        layout,
-        states,
+        intent,
         release=release,
-        rolling=want.rolling,
-        former=revision_left(accepted.revision, observed, want.running),
         remarks=total.remarks,
         again=total.again,
-        complete=accepted.revision.hash if complete else read_complete(before),
-        unexplained=unexplained,
         unplaceable=changes.unplaceable,
-        preempted=want.intent.preempted,
-        status=find_status(asked, want.intent),
+        status=find_status(asked, intent),
     )
 
 
@@ -209,14 +183,12 @@ def _stand_still(verdict: AcceptedSpec, observed: Observed, before: Mapping[str,
     running = running_revisions(observed, verdict.wanted)
     states = replica_states(observed, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
-    inference = verdict.inference
-    given = PlanInput(inference, verdict.wanted, verdict.backend, verdict.levels, observed, before)
+    given = PlanInput(verdict.inference, verdict.wanted, verdict.backend, verdict.levels, observed, before, stands=True)
     asked = [kind(given) for kind in features if kind.applies(given)]
     intent = find_intent(asked, Intent(running, states))
-    chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=intent.totals).layout
-    layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    status = find_status(asked, replace(intent, layout=layout))
-    return Plan(Actions(), layout, states, complete=read_complete(before), status=status)
+    units = {unit: roles for unit, roles in intent.layout.units.items() if unit in existing}
+    intent = replace(intent, layout=replace(intent.layout, units=units))
+    return Plan(Actions(), intent, status=find_status(asked, intent))
 
 
 def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None, core.Pod], str]) -> Iterator[DeletePod]:
@@ -228,22 +200,22 @@ def _surplus(tree: Tree, observed: Observed, why: Callable[[Slot | None, core.Po
     yield from (DeletePod(pod, why(None, pod)) for pod in observed.strays if not podstate.is_terminating(pod))
 
 
-def _why(verdict: AcceptedSpec, want: Desired, slot: Slot | None, pod: core.Pod) -> str:
+def _why(verdict: AcceptedSpec, intent: Intent, slot: Slot | None, pod: core.Pod) -> str:
     """Reason for the deletion of a pod that is outside the layout."""
     unit = slot.unit if slot is not None else None
     if verdict.inference.spec.suspend:
         return "suspended"
     # What is marked and not whole any more goes on, whatever has become of the claim.
-    if podstate.claimed_by(pod) or (slot is not None and slot[:3] in want.intent.preempted):
+    if podstate.claimed_by(pod) or (slot is not None and slot[:3] in intent.preempted):
         return "preempted"
-    move = want.rolling.move
+    move = intent.move
     if move is not None and move.is_remake and move.unit == unit:
         return "made anew"
-    if unit not in want.layout.units and not (move is not None and move.unit == unit):
+    if unit not in intent.layout.units and not (move is not None and move.unit == unit):
         return "scaled down"
-    if want.rolling.progress is not None:
+    if intent.progress is not None:
         return "rolled out"
-    return "evacuated" if want.leaving.places else "scaled down"
+    return "evacuated" if intent.leaving.places else "scaled down"
 
 
 def _deletions(replicas: Iterable[ReplicaActions]) -> Outcome:
@@ -256,13 +228,13 @@ def _uids(*outcomes: Outcome) -> frozenset[str]:
 
 
 def _missing(
-    replicas: tuple[ReplicaActions, ...], not_yet: Collection[Slot], want: Desired, observed: Observed
+    replicas: tuple[ReplicaActions, ...], not_yet: Collection[Slot], tree: Tree, scale: Scale, observed: Observed
 ) -> tuple[CreatePod, ...]:
     """The pods that are to be created now, first those that matter most."""
     found = [item for part in replicas for item in part.create if item.slot not in not_yet]
     if not found:
         return ()
-    return order_creations(found, want.tree, want.scale, observed)
+    return order_creations(found, tree, scale, observed)
 
 
 def _join_replica_plans(replicas: tuple[ReplicaActions, ...], create: tuple[CreatePod, ...], tree: Tree) -> Outcome:
@@ -280,11 +252,10 @@ def _join_replica_plans(replicas: tuple[ReplicaActions, ...], create: tuple[Crea
 
 def _labels(want: Desired, observed: Observed, lost: Collection[str], routed: Collection[str]) -> Outcome:
     """Relabel pods that stay."""
-    more = find_unmarked(want.tree, observed, lost)
     # Two pods would have one address.
     former = (Relabel(pod, _UNPUBLISHED) for pod in observed.former)
-    protect = tuple(find_unprotected(want.tree, observed, lost, want.idle.places))
-    edited = (*former, *find_relabelled(want.tree, observed, lost, routed), *more)
+    protect = tuple(find_unprotected(want.tree, observed, lost, want.intent.leaving.idle))
+    edited = (*former, *find_relabelled(want.tree, observed, lost, routed))
     return Outcome(Actions(relabel=edited, protect=protect))
 
 
@@ -292,7 +263,7 @@ def _history(verdict: AcceptedSpec, accepted: Accepted, want: Desired, observed:
     """Write, mark and delete ControllerRevisions."""
     rollout, suspended = verdict.inference.spec.rollout, verdict.inference.spec.suspend
     limit = HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
-    marks = to_mark(observed, verdict.wanted, complete, failed=_gives_up(verdict, observed, want.rolling))
+    marks = to_mark(observed, verdict.wanted, complete, failed=_gives_up(verdict, observed, want.intent.progress))
     return Outcome(
         Actions(
             # What is stored has been accepted by the API server, which is not asked about what is suspended.
@@ -304,17 +275,17 @@ def _history(verdict: AcceptedSpec, accepted: Accepted, want: Desired, observed:
     )
 
 
-def _gives_up(verdict: AcceptedSpec, observed: Observed, rolling: Rolling) -> bool:
+def _gives_up(verdict: AcceptedSpec, observed: Observed, progress: RolloutProgress | None) -> bool:
     """Tell whether the rollout has failed and is rolled back, to a revision that exists."""
     rollout = verdict.inference.spec.rollout
-    if rolling.progress is None or not rolling.progress.failed or verdict.failed:
+    if progress is None or not progress.failed or verdict.failed:
         return False
     goes_back = rollout is not None and rollout.on_failure is OnFailure.ROLLBACK
     return goes_back and revision_before(verdict.wanted, observed) is not None
 
 
 def _scale_events(
-    want: Desired,
+    intent: Intent,
     observed: Observed,
     surplus: tuple[DeletePod, ...],
     replicas: tuple[ReplicaActions, ...],
@@ -324,20 +295,20 @@ def _scale_events(
     notes: list[Note] = []
     for why in dict.fromkeys(each.why for each in surplus):
         gone = [each for each in surplus if each.why == why]
-        notes += removal_notes(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
+        notes += removal_notes(gone, _REMOVED.get(why, "ScaledDown"), but=intent.taken_down)
     growth = describe_growth(replicas, {item.slot for item in create})
-    if growth and (note := _grown(growth, want, observed)):
+    if growth and (note := _grown(growth, intent, observed)):
         notes.append(note)
     return Outcome(Actions(notes=tuple(notes)))
 
 
-def _grown(growth: str, want: Desired, observed: Observed) -> Note | None:
+def _grown(growth: str, intent: Intent, observed: Observed) -> Note | None:
     """The Event about new replicas, whose reason says why there are more; none of the first ones, which everybody expects."""
-    if want.rolling.progress is not None:
-        return Note("RollingOut", f"{growth} of revision {want.rolling.progress.target}", "Rollout")
-    move = want.rolling.move
+    if intent.progress is not None:
+        return Note("RollingOut", f"{growth} of revision {intent.progress.target}", "Rollout")
+    move = intent.move
     if move is not None and move.is_remake:
         return Note("UnitRemade", f"{growth}, to take the place of unit {move.unit}", "Remake")
-    if want.leaving.places:
+    if intent.leaving.places:
         return Note("Evacuating", f"{growth}, since nodes are to be empty", "Evacuate")
     return Note("ScaledUp", growth, "ScaleUp") if observed.pods else None

@@ -162,7 +162,7 @@ class Reconciler:
         observed = replace(observed, limits=self._limits)
         before = self._statuses.current(stored)
         planned = await _aside(observed, partial(self._plan, verdict, observed, before))
-        self._caches.clock.note(key, observed.now, stands=planned.rolling is not None and planned.rolling.stands)
+        self._caches.clock.note(key, observed.now, stands=planned.intent.stands)
         wanted = verdict.is_kept_up and bool(planned.actions.create or planned.unplaceable.replicas)
         async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
             if quotas is not None:
@@ -176,7 +176,11 @@ class Reconciler:
             self._caches.quotas.note(key, waits=waits, first=unplaceable.reserve)
         failure = sum_up([problem for problem in (unplaceable.problem, failure) if problem is not None])
         if observed.evictions and self._caches.evicted is not None:
-            answers, due = find_answers(verdict.inference.spec, observed, planned.rolling)
+            answers, due = find_answers(
+                verdict.inference.spec,
+                observed,
+                planned.intent if verdict.is_kept_up and verdict.backend is not None else None,
+            )
             self._caches.evicted.answer(observed.evictions, answers)
             if due is not None:
                 self._caches.look_again(key, due)
@@ -261,8 +265,8 @@ class Reconciler:
         if not verdict.is_kept_up:
             return None
         key = (owner.namespace, owner.name)
-        self._caches.pod_expectations.retire(key, observed, planned.layout.slots())
-        departures = Departures(verdict.inference.spec, observed, planned)
+        self._caches.pod_expectations.retire(key, observed, planned.intent.layout.slots())
+        departures = Departures(planned)
         needs_budget = pod_budget.needs_budget(verdict.inference.spec)
         if needs_budget:
             self._caches.budgets.note(key, needed=True)

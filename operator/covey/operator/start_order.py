@@ -17,7 +17,8 @@ from covey.api import core
 from covey.api.roles import Dependency, DependencyCondition, Role, Startup
 from covey.compile import Scale, Slot
 from covey.model import podstate
-from covey.operator.feature import Changes, Feature, Intent, StatusPart
+from covey.operator.feature import Changes, Feature, StatusPart
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Outcome, Ungate
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import ReplicaState, count_unit

@@ -43,7 +43,7 @@ def test_converges_after_any_events(resource: DisaggregatedInference, happened: 
     planned = world.settle()
     assert not world.plan().actions
     assert_is_wanted(world)
-    assert planned.layout.units.keys() == {slot.unit for slot in world.observe().pods} or not world.pods
+    assert planned.intent.layout.units.keys() == {slot.unit for slot in world.observe().pods} or not world.pods
 
 
 @given(inferences(max_units=2, max_replicas=2, max_size=3), st.data())
@@ -150,7 +150,7 @@ def assert_is_wanted(world: World) -> None:
     """One live pod for each place, no other pod, and the objects of the tree."""
     observed = world.observe()
     planned = world.plan()
-    tree = compile_inference(world.judge().inference, layout=planned.layout)
+    tree = compile_inference(world.judge().inference, layout=planned.intent.layout)
     assert not observed.strays
     assert set(observed.pods) == set(tree.slots)
     for slot, pods in observed.pods.items():
@@ -164,8 +164,8 @@ def assert_is_wanted(world: World) -> None:
     stored = {*observed.objects, *(observed.shared if pod_budget.needs_budget(world.inference.spec) else ())}
     assert stored == {(type_of(body), body["metadata"]["name"]) for body in bodies}
     spec = world.inference.spec
-    for roles in planned.layout.units.values():
+    for roles in planned.intent.layout.units.values():
         assert {name: len(numbers) for name, numbers in roles.items()} == {
             role.name: role.replicas for role in spec.roles
         }
-    assert len(planned.layout.units) == (0 if spec.suspend else spec.replicas)
+    assert len(planned.intent.layout.units) == (0 if spec.suspend else spec.replicas)

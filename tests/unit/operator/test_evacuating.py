@@ -46,7 +46,7 @@ def blocked(world: World) -> tuple[str, str]:
 
 
 def serving_of(world: World, name: str) -> int:
-    return sum(state.is_ready for state in world.plan().states[0][name].values())
+    return sum(state.is_ready for state in world.plan().intent.states[0][name].values())
 
 
 PAUSED = {"template": NEW, "minReplicas": 3}

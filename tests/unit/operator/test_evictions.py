@@ -57,7 +57,7 @@ def serving(**decode: Any) -> World:
 
 def answers(world: World) -> dict[str, EvictionAnswer]:
     """What is answered, by name of the pod."""
-    found, _ = find_answers(world.inference.spec, world.observe(), world.plan().rolling)
+    found, _ = find_answers(world.inference.spec, world.observe(), world.plan().intent)
     by_uid = {pod.metadata.uid: name for name, pod in world.pods.items()}
     return {by_uid[uid]: answer for uid, answer in found.items()}
 
@@ -106,7 +106,7 @@ def test_answer_when_the_replica_cannot_leave_completes_after_the_patience_of_th
     ask(world, name)
     world.act(3)
     refuse(world)
-    found, due = find_answers(world.inference.spec, world.observe(), world.plan().rolling)
+    found, due = find_answers(world.inference.spec, world.observe(), world.plan().intent)
     assert due is not None
     [answer] = found.values()
     assert not answer.completes

@@ -154,7 +154,7 @@ class Sharing(Blind):
         for step in islice(self.world.steps(planned.actions), writes):
             step()
         if writes is None:
-            self.judge_share(planned.layout)
+            self.judge_share(planned.intent.layout)
         self.world.tell()
 
     def judge_share(self, layout: Layout) -> None:

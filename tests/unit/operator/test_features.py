@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from builders.inferences import llama
-from covey.operator.feature import Changes, Feature, Intent, PlanInput, StatusPart
+from builders.inferences import llama, template
+from covey.operator.feature import Changes, Feature, PlanInput, StatusPart
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Outcome, Remark
 from covey.operator.plan import Plan, plan
 from covey.operator.process.features import FEATURES
+from covey.operator.rolling.rollout import Rollout
 from unit.operator.world import World
 
 
@@ -61,3 +63,16 @@ def test_a_feature_when_it_does_not_apply_is_not_asked() -> None:
     found = planned((*FEATURES, Absent))
     assert roles(found) == {"prefill", "decode"}
     assert not found.status.roles
+
+
+def test_an_edit_when_no_rollout_is_listed_moves_nothing() -> None:
+    world = World(llama())
+    world.settle()
+    world.serve()
+    world.tell()
+    world.inference = llama(decode={"template": template(nodeSelector={"new": "yes"})})
+    others = tuple(feature for feature in FEATURES if feature is not Rollout)
+    moved, stands = (plan(world.judge(), world.observe(), world.status, features=f).actions for f in (FEATURES, others))
+    assert moved.delete_pods or moved.create
+    assert not stands.delete_pods
+    assert not stands.create

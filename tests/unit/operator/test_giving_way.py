@@ -73,7 +73,7 @@ def test_the_minimum_is_not_touched_by_a_claim_that_is_out_of_date(left: int) ->
         world.vanish(lost)
     if left == 2:
         world.claims = (claim(victim(world, 0, "decode", 2)),)
-    assert len(world.plan().preempted) == (0 if left == 1 else 1)
+    assert len(world.plan().intent.preempted) == (0 if left == 1 else 1)
     spared = [part for part in told(world, names.PREEMPTED).split("; ") if " stays, claimed by" in part]
     assert "".join(spared).count("decode/") == {0: 1, 1: 2, 2: 0}[left]
 
@@ -121,8 +121,7 @@ def test_a_rollout_takes_no_more_while_others_give_way() -> None:
     ready = [name for name in pods_of(world, 0, "decode") if podstate.is_ready(world.pods[name])]
     assert len(ready) == 1, "the last one that serves waits for a successor"
     planned = world.plan()
-    assert planned.rolling is not None
-    assert planned.rolling.stands, "the clock stands while they drain"
+    assert planned.intent.stands, "the clock stands while they drain"
     world.serve()
     world.now += 31
     for _ in range(6):

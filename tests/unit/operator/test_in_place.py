@@ -81,7 +81,7 @@ def test_a_pod_that_is_ready_is_believed_after_a_minute(world: World) -> None:
     world.act()
     assert all(image_update.is_open(world.pods[name]) for name in world.names_of("decode", 1))
     assert not world.plan().actions
-    assert 0 < (world.plan().rolling.again or 0) <= image_update.PATIENCE  # type: ignore[union-attr] # there is one
+    assert 0 < (world.plan().again or 0) <= image_update.PATIENCE
     world.now += image_update.PATIENCE
     world.change(world.names_of("decode", 1)[1], status={"conditions": (core.Condition("Ready", "False"),)})
     assert not world.plan().actions, "all of the replica"

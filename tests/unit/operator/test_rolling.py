@@ -24,7 +24,7 @@ def world() -> World:
 
 def ready(world: World, name: str) -> int:
     """Replicas all of whose pods are Ready."""
-    states = world.plan().states.get(0, {}).get(name, {})
+    states = world.plan().intent.states.get(0, {}).get(name, {})
     return sum(state.is_ready for state in states.values())
 
 

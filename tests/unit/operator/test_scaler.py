@@ -91,8 +91,8 @@ def test_a_resource_does_not_get_more_pods_than_it_may_have() -> None:
         step()
     world.scale("llama-prefill", MOST_PODS)
     planned = world.plan()
-    assert sum(1 for _ in planned.layout.slots()) <= MOST_PODS
-    assert sum(len(roles["prefill"]) for roles in planned.layout.units.values()) == 2 + (MOST_PODS - 2998) // 999
+    assert sum(1 for _ in planned.intent.layout.slots()) <= MOST_PODS
+    assert sum(len(roles["prefill"]) for roles in planned.intent.layout.units.values()) == 2 + (MOST_PODS - 2998) // 999
 
 
 @given(st.lists(st.tuples(labels, role_names), min_size=2, max_size=8, unique=True))

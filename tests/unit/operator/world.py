@@ -133,7 +133,7 @@ class World(Stored):
     def plan(self, bad_template: Problem | None = None) -> Plan:
         observed = self.observe()
         planned = plan(self.judge(bad_template), observed, self.status, features=FEATURES)
-        self.clock.note(_KEY, self.now, stands=planned.rolling is not None and planned.rolling.stands)
+        self.clock.note(_KEY, self.now, stands=planned.intent.stands)
         self.retire(observed, planned)
         return planned
 
@@ -150,7 +150,7 @@ class World(Stored):
 
     def retire(self, observed: Observed, planned: Plan) -> None:
         """As ``PodExpectations`` does before a plan is carried out."""
-        places = set(planned.layout.slots())
+        places = set(planned.intent.layout.slots())
         self.tombstones = {
             slot: tombstone if slot in places else dataclasses.replace(tombstone, retired=True)
             for slot, tombstone in self.tombstones.items()

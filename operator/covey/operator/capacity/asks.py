@@ -46,7 +46,8 @@ from covey.model import podstate
 from covey.operator.capacity.answers import COMING, OPEN, REFUSED, CapacityAnswer
 from covey.operator.capacity.parts import PodSet, WaitingUnit, find_choices, find_surplus
 from covey.operator.capacity.requests import NodeRequest, read_requests
-from covey.operator.feature import Changes, Feature, Intent, PlanInput
+from covey.operator.feature import Changes, Feature, PlanInput
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
 from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, Provider
 from covey.operator.model.claimed import read_claim
@@ -236,7 +237,7 @@ def _find_demands(
             choices = find_choices(waiting, spec, levels, observed)
             yield _Demand(unit, waiting.root, _Fate.UNDECIDED if choices is None else _Fate.WANTED, choices)
     # All minimums come first.
-    is_turn = len(admitted) == len(numbers) and not intent.rolls
+    is_turn = len(admitted) == len(numbers) and intent.progress is None
     for waiting in admitted:
         stored = [request for request in requests.values() if request.root == waiting.root]
         surplus: tuple[PodSet, ...] = ()

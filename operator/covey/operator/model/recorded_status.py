@@ -73,6 +73,12 @@ def _time(value: object) -> float | None:
     return core.seconds(value) if isinstance(value, str) else None
 
 
+def read_complete(status: Mapping[str, Any]) -> str:
+    """The hash of the revision that was complete last, as a status remembers it; empty where it says none."""
+    complete = status.get("completeRevision")
+    return complete if isinstance(complete, str) else ""
+
+
 def leaves_out(status: Mapping[str, Any]) -> bool:
     """Tell whether there were more units than the status lists."""
     units, listed = status.get("units"), status.get("unitStatuses")

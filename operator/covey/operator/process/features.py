@@ -8,8 +8,11 @@ from covey.operator.capacity.asks import NodeRequests
 from covey.operator.feature import Features
 from covey.operator.quota.fit import ResourceQuotas
 from covey.operator.repair.repair import Repair
+from covey.operator.rolling.evacuate import Evacuation
 from covey.operator.rolling.give_way import PreemptedReplicas
 from covey.operator.rolling.in_place import InPlaceUpdates
+from covey.operator.rolling.remake import RecreatedGroups
+from covey.operator.rolling.rollout import Rollout
 from covey.operator.routing.pool import InferencePool
 from covey.operator.routing.requests import RequestRouting
 from covey.operator.scaling.draining import Drains
@@ -19,6 +22,7 @@ from covey.operator.scaling.scaler import Scalers
 from covey.operator.start_order import StartOrder
 
 FEATURES: Final[Features] = (
+    Evacuation,
     Repair,
     Scalers,
     ExchangedRoles,
@@ -31,4 +35,6 @@ FEATURES: Final[Features] = (
     InPlaceUpdates,
     RequestRouting,
     ResourceQuotas,
+    Rollout,
+    RecreatedGroups,
 )

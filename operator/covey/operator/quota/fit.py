@@ -24,7 +24,8 @@ from covey.api import constants as names
 from covey.compile import PodFactory, ReplicaKey, Tree
 from covey.compile.identity import hostname
 from covey.model import podstate
-from covey.operator.feature import Changes, Feature, Intent, PlanInput, Unplaceable
+from covey.operator.feature import Changes, Feature, PlanInput, Unplaceable
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem

@@ -35,7 +35,8 @@ from covey.compile import ReplicaKey, Tree
 from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
 from covey.kube.resources import PODS
 from covey.model import podstate
-from covey.operator.feature import Intent, MinimumShortage, PlanInput
+from covey.operator.feature import MinimumShortage, PlanInput
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Annotate, DeletePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
 from covey.operator.model.recorded_status import RecordedUnit, recorded_units

@@ -28,7 +28,8 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import ReplicaKey, Scale, UnitCount
 from covey.model import podstate
-from covey.operator.feature import Intent, MinimumShortage
+from covey.operator.feature import MinimumShortage
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, DeletePod, Note, Outcome
 from covey.operator.model.node_drain import is_out_of_service
 from covey.operator.model.observed import Observed

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from covey.backends.extender import can_reserve
 from covey.compile import ReplicaKey, Tree
-from covey.operator.feature import Changes, Completion, Feature, Intent, StatusPart
+from covey.operator.feature import Changes, Completion, Feature, StatusPart
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Outcome, sum_outcomes
 from covey.operator.repair.give_up import GivenUp, find_loss, loss_fields
 from covey.operator.repair.history import nodes_told
@@ -29,7 +30,7 @@ class Repair(Feature):
         given = self.given
         reserves = given.backend is not None and can_reserve(given.backend.name)
         self._failing = find_failing(
-            given.inference, tree, given.observed, given.levels, reserves=reserves, also=intent.avoided
+            given.inference, tree, given.observed, given.levels, reserves=reserves, also=intent.leaving.avoided
         )
         return self._failing.fates
 

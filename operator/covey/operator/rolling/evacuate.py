@@ -17,8 +17,8 @@ It stays so until all its pods are Ready, or no node of its is to be empty any m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -27,28 +27,41 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import ReplicaKey, pod_budget
 from covey.model import podstate
+from covey.operator.feature import Changes, Feature, PlanInput
+from covey.operator.intent import Intent, Leaving, Move
 from covey.operator.model.actions import Outcome, Remark, soonest
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.replica_notes import count_of
 from covey.operator.replicas.scale import States
-from covey.operator.rolling.layout import Rolling, settings_of
-from covey.operator.rolling.leaving import Leaving, Move
+from covey.operator.rolling.layout import settings_of
+from covey.operator.rolling.leaving import find_leaving
 from covey.rollout import RoleState, Stage, UnitState
 from covey.rollout.model import serving
 
 _BROKEN: Final = "CrashLoopBackOff"
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """The replicas, and seconds after which there may be more."""
+class Evacuation(Feature):
+    """Replicas that leave nodes which are to be empty, and pods whose eviction somebody asks for."""
 
-    places: Collection[ReplicaKey] = frozenset()
-    again: float | None = None
+    @classmethod
+    def applies(cls, given: PlanInput) -> bool:
+        """Tell whether a node is to be empty, or a pod to be evicted."""
+        return bool(given.observed.notices or given.observed.evictions)
+
+    def intent(self, intent: Intent) -> Intent:
+        """Who has to leave, and who of them serves nobody."""
+        leaving = find_leaving(self.given.spec, self.given.observed)
+        return replace(intent, leaving=find_idle(self.given.spec, leaving, intent.states, self.given.observed))
+
+    def outcome(self, changes: Changes) -> Outcome:
+        """The conditions ``Evacuating`` and ``EvacuationBlocked``."""
+        intent = changes.intent
+        return Outcome(remarks=tuple(_remarks(self.given.spec, intent)), again=intent.leaving.again)
 
 
-def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States, observed: Observed) -> Idle:
-    """The replicas that serve nobody and would keep their nodes from being drained.
+def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States, observed: Observed) -> Leaving:
+    """Mark the replicas that serve nobody and would keep their nodes from being drained.
 
     Args:
         spec: what is kept up.
@@ -57,7 +70,7 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
         observed: the snapshot.
     """
     if not leaving.places:
-        return Idle()
+        return leaving
     roles, deadline = pod_budget.gang_roles(spec), settings_of(spec).deadline
     pods: dict[ReplicaKey, list[core.Pod]] = {}
     for slot, pod in observed.current.items():
@@ -76,7 +89,7 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
             found.add(place)
         else:
             left.append(due)
-    return Idle(frozenset(found), min(left, default=None))
+    return replace(leaving, idle=frozenset(found), again=soonest((leaving.again, *left)))
 
 
 def _is_given_up(pod: core.Pod) -> bool:
@@ -98,32 +111,21 @@ REASON_SERVES_NOBODY: Final = "ServesNobody"
 _NAMED: Final = 8
 
 
-def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rolling: Rolling) -> Outcome:
-    """The conditions of a resource whose replicas have to leave their nodes.
-
-    Args:
-        spec: what is kept up.
-        leaving: the replicas, and why.
-        idle: those of them that may be evicted.
-        rolling: what becomes of them.
-    """
-    return Outcome(remarks=tuple(_remarks(spec, leaving, idle, rolling)), again=soonest((leaving.again, idle.again)))
-
-
-def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rolling: Rolling) -> Iterator[Remark]:
-    unserved = replace(leaving, places={place: why for place, why in leaving.places.items() if place in idle.places})
-    leaving = replace(leaving, places={p: why for p, why in leaving.places.items() if p not in idle.places})
-    found, several = _count_leaving(rolling, leaving), len(rolling.steps) > 1
-    stuck = find_stuck(spec, leaving, rolling)
+def _remarks(spec: DisaggregatedInferenceSpec, intent: Intent) -> Iterator[Remark]:
+    idle, places = intent.leaving.idle, intent.leaving.places
+    unserved = replace(intent.leaving, places={place: why for place, why in places.items() if place in idle})
+    leaving = replace(intent.leaving, places={place: why for place, why in places.items() if place not in idle})
+    found, several = _count_leaving(intent, leaving), len(intent.steps) > 1
+    stuck = find_stuck(spec, leaving, intent)
     moving = {key: count for key, count in found.items() if key not in stuck}
     told = [
-        *_moving(moving, leaving, rolling, several=several),
-        *_left(_count_leaving(rolling, unserved), unserved, several=several),
+        *_moving(moving, leaving, intent, several=several),
+        *_left(_count_leaving(intent, unserved), unserved, several=several),
     ]
     if moving:
         yield Remark(names.EVACUATING, REASON_NODE_LEAVING, "; ".join(told))
-    if rolling.move is not None and not rolling.move.is_remake:
-        yield Remark(names.EVACUATING, REASON_UNIT_MOVING, describe_move(rolling.move, rolling))
+    if intent.move is not None and not intent.move.is_remake:
+        yield Remark(names.EVACUATING, REASON_UNIT_MOVING, describe_move(intent.move, intent))
     if stuck:
         (unit, name), (reason, help_) = next(iter(stuck.items()))
         where = f"unit {unit}: " if several else ""
@@ -136,44 +138,44 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
 
 
 def find_stuck(
-    spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling
+    spec: DisaggregatedInferenceSpec, leaving: Leaving, intent: Intent
 ) -> dict[tuple[int, str], tuple[str, str]]:
     """Roles (of a unit) whose replicas have to leave and cannot: the reason, and a sentence that says what to do."""
     return {
-        (unit, name): _why(spec, rolling.steps[unit][0], name)
-        for unit, name in _count_leaving(rolling, leaving)
-        if not _changes(rolling, unit, name) and _is_stuck(rolling.steps[unit][0], name)
-        if not _waits(rolling.steps[unit][0].roles[name])
+        (unit, name): _why(spec, intent.steps[unit][0], name)
+        for unit, name in _count_leaving(intent, leaving)
+        if not _changes(intent, unit, name) and _is_stuck(intent.steps[unit][0], name)
+        if not _waits(intent.steps[unit][0].roles[name])
     }
 
 
-def _count_leaving(rolling: Rolling, leaving: Leaving) -> dict[tuple[int, str], int]:
+def _count_leaving(intent: Intent, leaving: Leaving) -> dict[tuple[int, str], int]:
     """Count replicas that leave, by unit and role."""
     found = {
         (unit, name): sum((unit, name, n) in leaving.places for n in role.leaving)
-        for unit, (state, _) in rolling.steps.items()
+        for unit, (state, _) in intent.steps.items()
         for name, role in state.roles.items()
     }
     return {key: count for key, count in found.items() if count}
 
 
-def _changes(rolling: Rolling, unit: int, name: str) -> bool:
+def _changes(intent: Intent, unit: int, name: str) -> bool:
     """Tell whether replicas of a role come or go now."""
-    state, step = rolling.steps[unit]
+    state, step = intent.steps[unit]
     return step.roles[name].keys() != state.roles[name].alive.keys()
 
 
-def is_arriving(move: Move, rolling: Rolling) -> bool:
+def is_arriving(move: Move, intent: Intent) -> bool:
     """Tell whether the unit that takes the place of another one has nodes, as far as some of it goes."""
-    other, _ = rolling.steps[move.to]
+    other, _ = intent.steps[move.to]
     return move.done or any(each.stage > Stage.WAITING for role in other.roles.values() for each in role.alive.values())
 
 
-def describe_move(move: Move, rolling: Rolling) -> str:
+def describe_move(move: Move, intent: Intent) -> str:
     """Describe how far the move of a unit has come."""
     if move.done:
         return f"unit {move.to} serves in the place of unit {move.unit}, which goes"
-    how = "is built elsewhere" if is_arriving(move, rolling) else "waits for nodes elsewhere"
+    how = "is built elsewhere" if is_arriving(move, intent) else "waits for nodes elsewhere"
     return f"unit {move.unit} is moved as a whole: unit {move.to} {how} and takes its place once it serves"
 
 
@@ -224,11 +226,9 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
     )
 
 
-def _moving(
-    found: Mapping[tuple[int, str], int], leaving: Leaving, rolling: Rolling, *, several: bool
-) -> Iterator[str]:
+def _moving(found: Mapping[tuple[int, str], int], leaving: Leaving, intent: Intent, *, several: bool) -> Iterator[str]:
     for (unit, name), count in islice(found.items(), _NAMED):
-        state, where = rolling.steps[unit][0], f"unit {unit}: " if several else ""
+        state, where = intent.steps[unit][0], f"unit {unit}: " if several else ""
         waits = _lacks_room(state, name) and _waits(state.roles[name])
         then = f", without a successor after {leaving.patience:.0f} s" if waits else ""
         yield f"{where}{_leave(name, count)} {_causes(unit, name, leaving)}{then}"

@@ -42,7 +42,8 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import ReplicaKey
 from covey.compile.revision import Revision
 from covey.model import podstate
-from covey.operator.feature import Changes, Feature, Intent, PlanInput
+from covey.operator.feature import Changes, Feature, PlanInput
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Note, Outcome, Relabel, Remark
 from covey.operator.model.claimed import WHOLE_UNIT, Claimed, RootClaim, read_claim
 from covey.operator.model.observed import Observed

@@ -8,50 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.succession import SuccessionQuestion
 from covey.compile import Layout, Revision, Scale
 from covey.compile.revision import RoleCount
+from covey.operator.feature import PlanInput
+from covey.operator.intent import Intent
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, count_unit
-from covey.operator.rolling.leaving import Leaving, Move, find_move, is_anything_leaving, takes_over
+from covey.operator.replicas.scale import ReplicaState, Running, choose_units, count_unit
+from covey.operator.rolling.leaving import find_move, is_anything_leaving, takes_over
 from covey.operator.rolling.observe import Seen, read_progress
 from covey.operator.rolling.succession import Judged, Spent, Successions, is_lacking
 from covey.rollout import Stage, UnitState, UnitStep
-from covey.rollout.progress import RolloutProgress, Settings, resume_progress, tell
+from covey.rollout.progress import Settings, resume_progress, tell
 
 _DEADLINE: Final = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rolling:
-    """The layout that there shall be, and the rollout that it is a step of, if there is one."""
+    """What is wanted with the layout that there shall be, and the rollout that it is a step of, if there is one."""
 
-    layout: Layout
-    progress: RolloutProgress | None = None
+    intent: Intent
     #: Seconds after which time alone changes something.
     again: float | None = None
-    #: Each unit as it is, and as it shall be next.
-    steps: Mapping[int, tuple[UnitState, UnitStep]] = field(default_factory=dict)
-    #: The unit that is moved as a whole.
-    move: Move | None = None
-    #: Something is on its way out, and the deadline stands still.
-    stands: bool = False
     #: What is asked about successors, on the root of each unit.
     questions: Mapping[int, SuccessionQuestion | None] = field(default_factory=dict)
-
-    @property
-    def states(self) -> dict[int, UnitState | None]:
-        """Each unit that there shall be as it is; None for one of which nothing is known yet."""
-        return {unit: self.steps[unit][0] if unit in self.steps else None for unit in self.layout.units}
-
-    @property
-    def arriving(self) -> int | None:
-        """The number of a unit that is not asked for yet: it is to take the place of another."""
-        return self.move.to if self.move is not None and not self.move.done else None
 
 
 def settings_of(spec: DisaggregatedInferenceSpec) -> Settings:
@@ -61,43 +46,36 @@ def settings_of(spec: DisaggregatedInferenceSpec) -> Settings:
     return Settings(bool(rollout and rollout.paused), deadline or _DEADLINE)
 
 
-def roll(
-    spec: DisaggregatedInferenceSpec,
-    in_force: Revision,
-    observed: Observed,
-    states: States,
-    running: Running,
-    successions: Successions | None = None,
-    before: Mapping[str, Any] | None = None,
-    totals: Mapping[str, int] | None = None,
-    leaving: Leaving | None = None,
-    remade: int | None = None,
-) -> Rolling:
+def roll(given: PlanInput, intent: Intent, successions: Successions | None = None) -> Rolling:
     """Decide the units and replicas that there shall be.
 
     Args:
-        spec: what is kept up.
-        in_force: the revision that is rolled out.
-        observed: the snapshot.
-        states: how far each replica has come.
-        running: of which revision each replica is.
+        given: what the plan is made from; without a status nothing is remembered.
+        intent: what is wanted so far.
         successions: judges what waits, and what may go for it.
-        before: the status so far; nothing is remembered without it.
-        totals: replicas over all units, by role, where it is not the spec that says how many.
-        leaving: the replicas that have to leave their nodes.
-        remade: a unit that serves, and is to be recreated.
     """
-    scale, settings, now = Scale.of(spec, totals), settings_of(spec), observed.now
+    spec, in_force, observed, states = given.spec, given.in_force, given.observed, intent.states
+    scale, settings, now = Scale.of(spec, intent.totals), settings_of(spec), observed.now
     if not scale.units:
-        return Rolling(_layout({}, in_force.hash, scale))
+        return Rolling(replace(intent, layout=_layout({}, in_force.hash, scale)))
     stands = is_anything_leaving(spec, observed)
     settings = replace(settings, runs_from=now if stands else observed.clock_since)
-    last = resume_progress(read_progress(before or {}), in_force.hash, settings, now)
+    last = resume_progress(read_progress(given.before), in_force.hash, settings, now)
     late = last is not None and last.is_late(settings, now)
     stays = settings.paused or late
     chosen = choose_units(scale, observed, states)
     scale = scale.over(chosen)
-    seen = Seen(spec, in_force, observed, states, running, leaving or Leaving(), late=late, rolls=last is not None)
+    seen = Seen(
+        spec,
+        in_force,
+        observed,
+        states,
+        intent.running,
+        intent.leaving,
+        intent.preempted.keys(),
+        late=late,
+        rolls=last is not None,
+    )
 
     states_of = {unit: seen.unit(unit, scale.unit(unit), stays=stays) for unit in chosen}
     lacking = {unit for unit, state in states_of.items() if any(map(is_lacking, state.roles.values()))}
@@ -120,7 +98,7 @@ def roll(
         judged[unit] = judge(unit, states_of[unit])
         spent = judged[unit].spent
     units = {unit: unit_judged.state for unit, unit_judged in judged.items()}
-    move = find_move(spec, scale, units, observed, states, remade)
+    move = find_move(spec, scale, units, observed, states, intent.remade)
     if move is not None:
         state = seen.unit(move.to, move.count_into(scale).unit(move.to), stays=stays)
         judged[move.to] = judge(move.to, state, arrives=True)
@@ -134,7 +112,8 @@ def roll(
     layout = _layout(steps, in_force.hash, scale)
     due = min((seconds for seconds in again if seconds is not None), default=None)
     questions = {unit: unit_judged.question for unit, unit_judged in judged.items()}
-    return Rolling(layout, progress, due, steps, move, stands, questions)
+    intent = replace(intent, layout=layout, steps=steps, move=move, progress=progress, stands=stands)
+    return Rolling(intent, due, questions)
 
 
 def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str, scale: Scale) -> Layout:
@@ -172,23 +151,21 @@ def revision_left(in_force: Revision, observed: Observed, running: Running) -> s
     return ""
 
 
-def is_complete(in_force: Revision, rolling: Rolling, running: Running, states: States, scale: Scale) -> bool:
+def is_complete(in_force: Revision, intent: Intent, scale: Scale) -> bool:
     """Tell whether all replicas are of the revision in force, and every unit serves: its minimum, and one of each role.
 
     Args:
         in_force: the revision.
-        rolling: what there shall be.
-        running: of which revision each replica is.
-        states: how far each replica has come.
-        scale: what is wanted.
+        intent: what is wanted.
+        scale: how much is wanted, where the layout does not say.
     """
-    layout = rolling.layout
-    if rolling.progress is not None or not layout.units:
+    layout = intent.layout
+    if intent.progress is not None or not layout.units:
         return False
-    if any(role_revision.hash != in_force.roles[role].hash for (_, role, _), role_revision in running.items()):
+    if any(role_revision.hash != in_force.roles[role].hash for (_, role, _), role_revision in intent.running.items()):
         return False
     scale = layout.scale or scale
-    return all(_serves(scale.unit(unit), states.get(unit, {})) for unit in layout.units)
+    return all(_serves(scale.unit(unit), intent.states.get(unit, {})) for unit in layout.units)
 
 
 def _serves(roles: Mapping[str, RoleCount], states: Mapping[str, Mapping[int, ReplicaState]]) -> bool:

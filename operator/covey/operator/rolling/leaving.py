@@ -16,8 +16,8 @@ used again, or room is found next to what runs, the other unit is surplus and go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -28,6 +28,7 @@ from covey.api.model import Mode
 from covey.compile import ReplicaKey, Scale
 from covey.compile.identity import Slot
 from covey.model import podstate
+from covey.operator.intent import PATIENCE, Leaving, Move
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States, choose_units
 from covey.rollout import RoleState, Stage, UnitState
@@ -57,28 +58,8 @@ def _ends(pod: core.Pod, seconds: float, observed: Observed) -> float | None:
     return until if until is not None or since is None else since + seconds
 
 
-#: ``evacuateAfterSeconds`` where nothing is said.
-_PATIENCE: Final = 60.0
 #: Seconds that successors keep off candidates, at least; a round time, since it is written on groups.
 _TERM: Final = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """Replicas that have to leave their nodes: why, by place; and seconds after which there will be more.
-
-    ``patient`` are those that do not go without a successor yet, however many of their role serve; ``patience`` is for
-    how long, in seconds since their nodes were cordoned.
-    """
-
-    places: Mapping[ReplicaKey, str] = field(default_factory=dict)
-    again: float | None = None
-    patient: Collection[ReplicaKey] = frozenset()
-    patience: float = _PATIENCE
-    #: What successors keep off: a scheduler keeps them off cordons and hard taints, not off soft ones.
-    avoided: tuple[Avoided, ...] = ()
-    #: Those that give way to claims: they go now, without a successor.
-    claimed: Collection[ReplicaKey] = frozenset()
 
 
 def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leaving:
@@ -91,7 +72,7 @@ def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leavin
     if not observed.notices and not observed.evictions:
         return Leaving()
     told = spec.disruption.evacuate_after_seconds if spec.disruption else None
-    patience = _PATIENCE if told is None else float(told)
+    patience = PATIENCE if told is None else float(told)
     places: dict[ReplicaKey, str] = {}
     urgent: set[ReplicaKey] = set()
     left: list[float] = []
@@ -134,26 +115,6 @@ def _bound_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
     for slot, pod in observed.current.items():
         if pod.spec.node_name in observed.notices:
             yield slot, pod
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A unit, the one that is to take its place, and whether that serves as much: then the first one goes."""
-
-    unit: int
-    to: int
-    done: bool = False
-    #: Its groups cannot be changed in place.
-    is_remake: bool = False
-
-    def count_into(self, scale: Scale) -> Scale:
-        """The scale with the replicas of the other unit, which are as many."""
-        if not scale.shares:
-            return scale
-        shares = {**scale.shares, self.to: scale.unit(self.unit)}
-        if self.done:
-            shares.pop(self.unit)
-        return replace(scale, shares=shares)
 
 
 def find_move(

@@ -26,11 +26,11 @@ from covey.backends import Owned
 from covey.compile import ReplicaKey, Slot, Tree
 from covey.compile.revision import Revision, RoleCount
 from covey.model import image_update, podstate
+from covey.operator.intent import Leaving
 from covey.operator.model.actions import Relabel
 from covey.operator.model.observed import Observed, number
 from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
-from covey.operator.rolling.leaving import Leaving
 from covey.rollout import RoleState, RolloutBudget, RolloutReplica, Stage, UnitState
 from covey.rollout.progress import Gate, GateHold, RolloutProgress
 
@@ -73,11 +73,6 @@ def rollout_status(progress: RolloutProgress, former: str) -> RolloutStatus:
         if hold is None
         else RolloutHold(gate=hold.gate.value, message=hold.reason, since=core.rfc3339(hold.since)),
     )
-
-
-def read_complete(before: Mapping[str, Any]) -> str:
-    """The hash of the revision that was complete last, as a status remembers it; empty where it says none."""
-    return _text(before.get("completeRevision")) or ""
 
 
 def _text(value: object) -> str | None:
@@ -127,6 +122,8 @@ class Seen:
     states: States
     running: Running
     leaving: Leaving = field(default_factory=Leaving)
+    #: They give way to others: they go now, without a successor.
+    preempted: Collection[ReplicaKey] = frozenset()
     #: Seconds after which the successor of a replica that leaves has waited long enough.
     due: float | None = None
     #: The rollout has not got any further for too long: nobody waits for what does not serve.
@@ -254,7 +251,7 @@ class Seen:
         state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
         every = [pod for _, incarnations in pods for pod in incarnations]
         stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
-        if place in self.leaving.claimed:
+        if place in self.preempted:
             stage = Stage.GOING
         mixed = any((pod.metadata.label(names.LABEL_REVISION) != revision.hash) for pod, _ in pods if pod is not None)
         if mixed and stage > Stage.STARTING and self._turning.is_torn(self._members(place, revision.size), revision):

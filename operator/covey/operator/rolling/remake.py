@@ -14,18 +14,20 @@ Replicas of revisions of which no record is left: nobody knows what they run, so
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend, Identity, Owned
-from covey.compile import Layout, Scale
+from covey.compile import Scale
 from covey.compile.revision import Revision
+from covey.operator.feature import Changes, Feature
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, DeleteObject, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, number
 from covey.operator.objects import Deviation
-from covey.operator.replicas.scale import ReplicaState, States, count_unit, known_revisions
-from covey.operator.rolling.leaving import Move
+from covey.operator.replicas.scale import ReplicaState, count_unit, known_revisions
 
 #: Revisions that are named in one message.
 _NAMED = 3
@@ -66,112 +68,94 @@ def describe_unexplained(by_role: dict[str, dict[str, int]]) -> str:
 _Fixed = Mapping[Identity, Owned]
 
 
-@dataclass(frozen=True, slots=True)
-class Remake:
-    """Units and objects that have to be recreated.
+@dataclass
+class RecreatedGroups(Feature):
+    """Objects that are deleted and created again, one unit after another."""
 
-    ``unit`` is taken down now; ``beside`` serves, and another one is to take its place. ``units`` are all that have to
-    be recreated. ``fixed`` must not be applied meanwhile.
-    """
+    #: The units of which that is so, and what all units share of it.
+    _units: tuple[int, ...] = field(init=False, default=())
+    _shared: tuple[DeleteObject, ...] = field(init=False, default=())
+    _begins: bool = field(init=False, default=False)
 
-    unit: int | None = None
-    beside: int | None = None
-    units: tuple[int, ...] = ()
-    objects: tuple[DeleteObject, ...] = ()
-    fixed: frozenset[Identity] = frozenset()
+    def recreate(self, intent: Intent, deviations: Iterable[Iterable[Deviation]]) -> Intent:
+        """A unit goes down now, or another one is built next to it; of that one what is left of a former one goes first."""
+        backend = self.given.backend
+        fixed = _find_fixed(backend, deviations) if backend is not None else {}
+        intent = replace(intent, fixed=frozenset(fixed))
+        units = _units_of(fixed)
+        if intent.remade is not None:
+            left = intent.move is not None and intent.move.to in units
+            return replace(intent, taken_down=intent.move.to if intent.move is not None and left else None)
+        self._units = units
+        self._shared = tuple(
+            DeleteObject(*identity, owned.metadata.uid)
+            for identity, owned in fixed.items()
+            if number(owned.metadata, names.LABEL_UNIT) is None and owned.metadata.deletion_timestamp is None
+        )
+        scale, states = Scale.of(self.given.spec), intent.states
+        idle = [unit for unit in units if not _serves(scale, states.get(unit, {}))]
+        if idle:
+            return replace(intent, taken_down=idle[0])
+        others = (states.get(unit, {}) for unit in intent.layout.units if unit not in units)
+        if not units or not all(_runs(scale, other_unit) for other_unit in others):
+            return intent
+        if _is_confirmed(self.given.inference):
+            return replace(intent, taken_down=units[0])
+        # Groups of another unit are made after what all units share.
+        shares = any(number(owned.metadata, names.LABEL_UNIT) is None for owned in fixed.values())
+        return intent if shares else replace(intent, remade=units[0])
 
-    def rest(self, layout: Layout) -> Layout:
-        """The layout without the unit that is taken down."""
-        units = {unit: roles for unit, roles in layout.units.items() if unit != self.unit}
-        return replace(layout, units=units)
+    def remove(self, removal: Outcome, intent: Intent) -> Outcome:
+        """Pods go before their groups: that is when it is announced."""
+        del intent
+        self._begins = bool(removal.actions.delete_pods)
+        return removal
 
-    def with_move(self, backend: Backend, deviations: Iterable[Iterable[Deviation]], move: Move | None) -> Remake:
-        """The same where another unit is built next to one: what is left of a former one of its number goes first."""
-        fixed = _find_fixed(backend, deviations)
-        left = move is not None and move.to in _units_of(fixed)
-        return replace(self, unit=move.to if move is not None and left else None, fixed=frozenset(fixed))
+    def outcome(self, changes: Changes) -> Outcome:
+        """Objects to delete, Events, and the condition about units that wait."""
+        notes = (*_notes(changes.intent, begins=self._begins), *self._shared_notes(changes.intent))
+        return Outcome(Actions(delete_objects=self._shared, notes=notes), remarks=tuple(self._remarks(changes.intent)))
 
-    def outcome(self, move: Move | None, *, begins: bool) -> Outcome:
-        """Objects to delete, Events, and remarks about units that wait.
-
-        Args:
-            move: the unit that is built next to another.
-            begins: pods go, so that it is announced.
-        """
-        notes = (*(self._notes() if begins else ()), *self._shared_notes())
-        return Outcome(Actions(delete_objects=self.objects, notes=notes), remarks=tuple(self._remarks(move)))
-
-    def _notes(self) -> Iterator[Note]:
-        if self.unit is not None:
-            message = f"unit {self.unit} is made anew: its groups cannot be changed in place"
-            yield Note("UnitRemade", message, "Remake", warning=True)
-
-    def _shared_notes(self) -> Iterator[Note]:
+    def _shared_notes(self, intent: Intent) -> Iterator[Note]:
         """Events about shared objects where no unit goes with them."""
-        for identity in self.objects if len(self.objects) == len(self.fixed) else ():
+        for identity in self._shared if len(self._shared) == len(intent.fixed) else ():
             kind = identity.type.partition(".")[0]
             message = f"{kind} {identity.name} is made anew: it cannot be changed in place"
             yield Note(f"{kind}Remade", message, "Remake")
 
-    def _remarks(self, move: Move | None) -> Iterator[Remark]:
-        if self.units:
-            which = f"unit{'s' if len(self.units) > 1 else ''} {', '.join(map(str, self.units))}"
-            message = f"groups of {which} cannot be changed in place: {self._course(move)}"
+    def _remarks(self, intent: Intent) -> Iterator[Remark]:
+        if self._units:
+            which = f"unit{'s' if len(self._units) > 1 else ''} {', '.join(map(str, self._units))}"
+            message = f"groups of {which} cannot be changed in place: {_course(intent)}"
             yield Remark(names.REMAKE_PENDING, names.REASON_GROUPS_FIXED, message)
 
-    def _course(self, move: Move | None) -> str:
-        """The step that is taken now, in words."""
-        if self.beside is None and self.unit is not None:
-            return f"unit {self.unit} is made anew now"
-        if self.beside is None:
-            return "they wait for what all units share, and for other units to have their minimum bound"
-        if move is None or not move.is_remake:
-            return f"unit {self.beside} waits until nothing of it is rolled out or moved"
-        return (
-            f"unit {move.to} is built beside unit {self.beside}, which goes once the other one serves; where there is no "
-            f"capacity for both, the annotation {names.ANNOTATION_REMAKE} with metadata.generation as its value has unit "
-            f"{self.beside} taken down first"
-        )
+
+def _notes(intent: Intent, *, begins: bool) -> Iterator[Note]:
+    if intent.taken_down is not None and begins:
+        message = f"unit {intent.taken_down} is made anew: its groups cannot be changed in place"
+        yield Note("UnitRemade", message, "Remake", warning=True)
 
 
-def find_remake(
-    backend: Backend,
-    layout: Layout,
-    deviations: Iterable[Iterable[Deviation]],
-    scale: Scale,
-    states: States,
-    *,
-    confirmed: bool = False,
-) -> Remake:
-    """Find units and objects that cannot be changed in place.
-
-    Args:
-        backend: knows which cannot.
-        layout: the units that there shall be.
-        deviations: objects that are not as they are wanted, level by level.
-        scale: how many replicas are the minimum.
-        states: how far each replica has come.
-        confirmed: units may be taken down before others serve.
-    """
-    fixed = _find_fixed(backend, deviations)
-    units = _units_of(fixed)
-    shared = tuple(
-        DeleteObject(*identity, owned.metadata.uid)
-        for identity, owned in fixed.items()
-        if number(owned.metadata, names.LABEL_UNIT) is None and owned.metadata.deletion_timestamp is None
+def _course(intent: Intent) -> str:
+    """The step that is taken now, in words."""
+    if intent.remade is None and intent.taken_down is not None:
+        return f"unit {intent.taken_down} is made anew now"
+    if intent.remade is None:
+        return "they wait for what all units share, and for other units to have their minimum bound"
+    move = intent.move
+    if move is None or not move.is_remake:
+        return f"unit {intent.remade} waits until nothing of it is rolled out or moved"
+    return (
+        f"unit {move.to} is built beside unit {intent.remade}, which goes once the other one serves; where there is no "
+        f"capacity for both, the annotation {names.ANNOTATION_REMAKE} with metadata.generation as its value has unit "
+        f"{intent.remade} taken down first"
     )
-    remake = Remake(units=units, objects=shared, fixed=frozenset(fixed))
-    idle = [unit for unit in units if not _serves(scale, states.get(unit, {}))]
-    if idle:
-        return replace(remake, unit=idle[0])
-    others = (states.get(unit, {}) for unit in layout.units if unit not in units)
-    if not units or not all(_runs(scale, other_unit) for other_unit in others):
-        return remake
-    if confirmed:
-        return replace(remake, unit=units[0])
-    # Groups of another unit are made after what all units share.
-    shares = any(number(owned.metadata, names.LABEL_UNIT) is None for owned in fixed.values())
-    return remake if shares else replace(remake, beside=units[0])
+
+
+def _is_confirmed(inference: DisaggregatedInference) -> bool:
+    """Tell whether the owner lets units be taken down for this generation of the spec before others serve."""
+    metadata = inference.metadata
+    return (metadata.annotations or {}).get(names.ANNOTATION_REMAKE) == str(metadata.generation)
 
 
 def _find_fixed(backend: Backend, deviations: Iterable[Iterable[Deviation]]) -> _Fixed:

@@ -22,11 +22,11 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot
 from covey.model import podstate
+from covey.operator.intent import Intent
 from covey.operator.model.actions import soonest
 from covey.operator.model.eviction import EvictionAnswer
 from covey.operator.model.observed import Observed
 from covey.operator.rolling.evacuate import describe_move, find_stuck, is_arriving
-from covey.operator.rolling.layout import Rolling
 from covey.operator.rolling.leaving import find_leaving
 
 NOT_KEPT_UP = "its resource is not kept up: nothing of it is moved (`kubectl covey explain` says why)"
@@ -35,14 +35,14 @@ _FORMER = "the pod does not fill its place any more, so there is nothing to move
 
 
 def find_answers(
-    spec: DisaggregatedInferenceSpec, observed: Observed, rolling: Rolling | None
+    spec: DisaggregatedInferenceSpec, observed: Observed, intent: Intent | None
 ) -> tuple[dict[str, EvictionAnswer], float | None]:
     """Answer the Evictions of a resource's pods.
 
     Args:
         spec: what is kept up.
         observed: the snapshot.
-        rolling: what becomes of its replicas; None where nothing of it is kept up.
+        intent: what becomes of its replicas; None where nothing of it is kept up.
 
     Returns:
         The answers by UID of the pod; and seconds after which time alone changes one.
@@ -50,7 +50,7 @@ def find_answers(
     if not observed.evictions:
         return {}, None
     leaving = find_leaving(spec, observed)
-    stuck = find_stuck(spec, leaving, rolling) if rolling is not None else {}
+    stuck = find_stuck(spec, leaving, intent) if intent is not None else {}
     fills = {pod.metadata.uid: slot for slot, pod in observed.current.items()}
     answers: dict[str, EvictionAnswer] = {}
     ends: list[float | None] = []
@@ -60,7 +60,7 @@ def find_answers(
         if eviction is None or not eviction.is_due or not eviction.is_wanted:
             continue
         slot = fills.get(uid)
-        if rolling is None:
+        if intent is None:
             answers[uid] = EvictionAnswer(NOT_KEPT_UP, completes=True)
         elif podstate.is_terminating(pod):
             until = core.seconds(pod.metadata.deletion_timestamp)
@@ -78,19 +78,19 @@ def find_answers(
             answered = eviction.answered
             since = core.seconds(answered.start_time if answered is not None else None)
             left = (observed.now if since is None else since) + leaving.patience - observed.now
-            answers[uid] = _answer(slot, stuck, rolling, left)
+            answers[uid] = _answer(slot, stuck, intent, left)
             if left > 0 and slot[:2] in stuck:
                 ends.append(left)
     return answers, soonest(ends)
 
 
 def _answer(
-    slot: Slot, stuck: Mapping[tuple[int, str], tuple[str, str]], rolling: Rolling, left: float
+    slot: Slot, stuck: Mapping[tuple[int, str], tuple[str, str]], intent: Intent, left: float
 ) -> EvictionAnswer:
     """Answer for a pod that serves; ``left``: seconds for which it is waited for what is short."""
-    move = rolling.move
-    if move is not None and move.unit == slot.unit and is_arriving(move, rolling):
-        return EvictionAnswer(describe_move(move, rolling))
+    move = intent.move
+    if move is not None and move.unit == slot.unit and is_arriving(move, intent):
+        return EvictionAnswer(describe_move(move, intent))
     replica = f"replica {slot.replica} of {slot.role} in unit {slot.unit}"
     if slot[:2] in stuck:
         _, why = stuck[slot.unit, slot.role]

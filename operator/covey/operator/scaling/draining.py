@@ -29,7 +29,8 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.routing import LlmdLabels
 from covey.compile.identity import ReplicaKey, slot_of
 from covey.model import podstate
-from covey.operator.feature import Changes, Feature, Intent
+from covey.operator.feature import Changes, Feature
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
 from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed

@@ -34,7 +34,8 @@ from covey.compile.identity import slot_of
 from covey.compile.revision import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, ROLE_SCALERS
 from covey.model import podstate
-from covey.operator.feature import Changes, Feature, Intent, PlanInput, Unplaceable
+from covey.operator.feature import Changes, Feature, PlanInput, Unplaceable
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Annotate, DeletePod, Outcome, PutScaler, Remark
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.objects import StoredScaler
@@ -103,7 +104,7 @@ class ExchangedRoles(Feature):
         """Receivers wait for the donors of their unit, and for the budget, which a surge may be beyond."""
         given, create = self.given, changes.create
         donors, over = find_withheld(
-            given.spec, create, changes.intent.layout, given.observed, rolls=changes.intent.rolls
+            given.spec, create, changes.intent.layout, given.observed, rolls=changes.intent.progress is not None
         )
         return replace(
             changes,

@@ -22,7 +22,8 @@ from covey.api.status import Headroom
 from covey.backends import Backend
 from covey.compile import Layout
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.feature import Changes, Feature, Intent, PlanInput, StatusPart
+from covey.operator.feature import Changes, Feature, PlanInput, StatusPart
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Annotate, Outcome
 from covey.operator.model.observed import Observed
 

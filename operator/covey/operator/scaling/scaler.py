@@ -27,7 +27,8 @@ from covey.compile import Layout, Owner, Slot
 from covey.compile.identity import scaler_name
 from covey.kube.resources import ROLE_SCALERS
 from covey.model import podstate
-from covey.operator.feature import Changes, Feature, Intent
+from covey.operator.feature import Changes, Feature
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, DeleteObject, Outcome, PutScaler, Relabel, Remark
 from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed

@@ -29,6 +29,7 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.api.reasons import needs_person
 from covey.api.rules import unkept_constraints
 from covey.operator.feature import MinimumShortage
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.model.template_faults import asks_for_devices
@@ -317,8 +318,8 @@ def _progressing(situation: Situation) -> Finding:
         return _SUSPENDED
     if (rolling := _rolling(situation)) is not None:
         return rolling
-    if situation.plan.unexplained:
-        return "Unknown", REASON_REVISION_UNKNOWN, situation.plan.unexplained
+    if situation.plan.intent.unexplained:
+        return "Unknown", REASON_REVISION_UNKNOWN, situation.plan.intent.unexplained
     going = [unit for unit in situation.units if unit.phase is not Phase.READY]
     first = next((unit for unit in going if unit.is_admitted), None)
     if first is not None:
@@ -328,15 +329,14 @@ def _progressing(situation: Situation) -> Finding:
         return "True", names.REASON_WAITING, _admitted_finding(situation)[2]
     if situation.plan.actions:
         return "True", REASON_STARTING, "objects are being created or replaced"
-    return "True", REASON_COMPLETE, _describe_partition(situation.plan) or "everything that is wanted runs"
+    return "True", REASON_COMPLETE, _describe_partition(situation.plan.intent) or "everything that is wanted runs"
 
 
-def _describe_partition(plan: Plan) -> str:
+def _describe_partition(intent: Intent) -> str:
     """Describe what a partition holds back; empty where none does."""
-    rolling = plan.rolling
-    if rolling is None or rolling.progress is None or not rolling.progress.done:
+    if intent.progress is None or not intent.progress.done:
         return ""
-    return describe_partition((unit for unit, _ in rolling.steps.values()), rolling.progress.target)
+    return describe_partition((unit for unit, _ in intent.steps.values()), intent.progress.target)
 
 
 def _of_unit(situation: Situation, unit: UnitSummary) -> str:
@@ -355,8 +355,7 @@ def _held_back(situation: Situation, problem: Problem) -> str:
 
 def _rolling(situation: Situation) -> Finding | None:
     """Report a rollout that is on its way, or that was given up; None where neither holds."""
-    rolling, verdict = situation.plan.rolling, situation.verdict
-    progress = rolling.progress if rolling is not None else None
+    progress, verdict = situation.plan.intent.progress, situation.verdict
     hold = progress.hold if progress is not None else None
     if progress is None:
         if not verdict.failed:

@@ -24,14 +24,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from covey.api import constants as names
-from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.reasons import BAD, GATES, GOOD, REASONS
 from covey.compile.identity import slot_of
 from covey.observability import operator_metrics as metrics
 from covey.operator.model.actions import DeletePod, Note
-from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan
-from covey.operator.rolling.leaving import find_leaving
 from covey.operator.status.conditions import REASON_COMPLETE, REASON_DEADLINE, REASON_ROLLED_BACK
 from covey.operator.status.units import UnitSummary
 
@@ -40,19 +37,17 @@ class Departures:
     """The deletions of one pass.
 
     Args:
-        spec: what is kept up.
-        observed: the snapshot.
-        plan: what was planned from it.
+        plan: what was planned.
     """
 
-    def __init__(self, spec: DisaggregatedInferenceSpec, observed: Observed, plan: Plan) -> None:
+    def __init__(self, plan: Plan) -> None:
         #: Replicas whose nodes are to be empty and that have no place any more.
         self._leaving = frozenset(
             (unit, role, replica)
-            for unit, role, replica in find_leaving(spec, observed).places
-            if replica not in plan.layout.units.get(unit, {}).get(role, {})
+            for unit, role, replica in plan.intent.leaving.places
+            if replica not in plan.intent.layout.units.get(unit, {}).get(role, {})
         )
-        self._claimed = plan.preempted
+        self._claimed = plan.intent.preempted
         self._escalated = plan.status.escalated
         self._given_up: set[int] = set()
 

@@ -21,10 +21,9 @@ from covey.model import podstate
 from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed, number
 from covey.operator.model.problem import Problem
-from covey.operator.model.recorded_status import find_served
+from covey.operator.model.recorded_status import find_served, read_complete
 from covey.operator.plan import Plan
 from covey.operator.replicas.scale import ReplicaState
-from covey.operator.rolling.observe import read_complete, rollout_status
 from covey.operator.status.conditions import Situation, find_conditions, summarize
 from covey.operator.status.units import UnitSummary
 from covey.operator.validation import AcceptedSpec
@@ -149,15 +148,12 @@ def compute(
     # The list may have to leave some out: those that are well.
     worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))
     roles = _roles(verdict, observed, plan)
-    progress = plan.rolling.progress if plan.rolling is not None else None
     return DisaggregatedInferenceStatus(
         observed_generation=inference.metadata.generation,
         conditions=_conditions(findings, before, inference.metadata.generation, now),
         units=_existing(verdict, observed),
         ready_units=sum(unit.is_available for unit in units),
         roles=roles,
-        rollout=rollout_status(progress, plan.former) if progress is not None else None,
-        complete_revision=plan.complete or None,
         unit_statuses=tuple(_unit(unit, served, plan) for unit in worst[:_LISTED]),
         summary=_summary(roles, units, findings, Scale.of(inference.spec).units),
         selector=f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
@@ -210,14 +206,14 @@ def _existing(verdict: AcceptedSpec, observed: Observed) -> int:
 
 def _roles(verdict: AcceptedSpec, observed: Observed, plan: Plan) -> tuple[RoleStatus, ...]:
     # What is wanted, also while something keeps it from being created.
-    scale, marks = plan.layout.scale or Scale.of(verdict.inference.spec), _marks(observed)
+    scale, marks = plan.intent.layout.scale or Scale.of(verdict.inference.spec), _marks(observed)
     rows: list[RoleStatus] = []
     for name, count in scale.roles.items():
         states = [
             (state, marks.get((unit, name, replica), (frozenset(), 0)))
-            for unit, replicas in plan.layout.units.items()
-            if plan.rolling is None or unit != plan.rolling.arriving
-            for replica, state in plan.states.get(unit, {}).get(name, {}).items()
+            for unit, replicas in plan.intent.layout.units.items()
+            if unit != plan.intent.arriving
+            for replica, state in plan.intent.states.get(unit, {}).get(name, {}).items()
             if replica in replicas[name]
         ]
         row = RoleStatus(

@@ -69,9 +69,8 @@ def describe_units(
     inference: DisaggregatedInference, backend: Backend | None, observed: Observed, plan: Plan
 ) -> Iterator[UnitSummary]:
     """Describe every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
-    scale = plan.layout.scale or Scale.of(inference.spec)
-    arriving = plan.rolling.arriving if plan.rolling is not None else None
-    for number in (unit for unit in plan.layout.units if unit != arriving):
+    scale = plan.intent.layout.scale or Scale.of(inference.spec)
+    for number in (unit for unit in plan.intent.layout.units if unit != plan.intent.arriving):
         report = backend.read_back(inference.metadata.name, number, observed.of_unit(number)) if backend else None
         # The scheduler has not been asked about a unit that the operator keeps.
         kept = plan.release.waits.get(number)
@@ -79,7 +78,7 @@ def describe_units(
         silence = backend.silence if backend else ""
         phase, reason, message = _progress(
             scale.unit(number),
-            plan.states.get(number, {}),
+            plan.intent.states.get(number, {}),
             admitted,
             silence,
             plan.status.waits.get(number, ""),
