@@ -141,7 +141,8 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
     ending = find_ending(tree, observed, lost | _uids(surplus, released))
     emptying = {slot for slot in tree.slots if slot.unit in intent.emptying} if intent.emptying else set()
     not_yet = release.withheld | ending.slots | completion.held | emptying
-    changes = Changes(intent, tree, _missing(replicas, not_yet, tree, Scale.of(inference.spec), observed))
+    missing = [creation for part in replicas for creation in part.create if creation.slot not in not_yet]
+    changes = Changes(intent, tree, order_creations(missing, tree, Scale.of(inference.spec), observed))
     for feature in at(asked, "amend"):
         changes = feature.amend(changes)
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
@@ -225,16 +226,6 @@ def _deletions(replicas: Iterable[ReplicaActions]) -> Outcome:
 def _uids(*outcomes: Outcome) -> frozenset[str]:
     """UIDs of the pods that these outcomes delete."""
     return frozenset(item.pod.metadata.uid for each in outcomes for item in each.actions.delete_pods)
-
-
-def _missing(
-    replicas: tuple[ReplicaActions, ...], not_yet: Collection[Slot], tree: Tree, scale: Scale, observed: Observed
-) -> tuple[CreatePod, ...]:
-    """The pods that are to be created now, first those that matter most."""
-    found = [item for part in replicas for item in part.create if item.slot not in not_yet]
-    if not found:
-        return ()
-    return order_creations(found, tree, scale, observed)
 
 
 def _join_replica_plans(replicas: tuple[ReplicaActions, ...], create: tuple[CreatePod, ...], tree: Tree) -> Outcome:

@@ -13,7 +13,7 @@ Replicas of revisions of which no record is left: nobody knows what they run, so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -33,30 +33,21 @@ from covey.operator.replicas.scale import ReplicaState, count_unit, known_revisi
 _NAMED = 3
 
 
-def find_unexplained(observed: Observed, in_force: Revision) -> dict[str, dict[str, int]]:
-    """Find revisions, by role, that no record explains and that are not in force, with their number of replicas."""
+def describe_unexplained(observed: Observed, in_force: Revision) -> str:
+    """Describe replicas of revisions that no record explains and that are not in force; empty where there are none."""
     known = known_revisions(observed)
-    by_role: dict[str, dict[str, set[tuple[int, int]]]] = {}
+    replicas: dict[tuple[str, str], set[tuple[int, int]]] = {}
     for slot, pod in observed.current.items():
         revision = pod.metadata.label(names.LABEL_REVISION) or ""
         wanted = in_force.roles.get(slot.role)
         if wanted is not None and revision != wanted.hash and (slot.role, revision) not in known:
-            by_role.setdefault(slot.role, {}).setdefault(revision, set()).add((slot.unit, slot.replica))
-    return {
-        role: {revision: len(replicas) for revision, replicas in revisions.items()}
-        for role, revisions in sorted(by_role.items())
-    }
-
-
-def describe_unexplained(by_role: dict[str, dict[str, int]]) -> str:
-    """Describe replicas of unexplained revisions; empty where there are none."""
-    texts = [
-        f"{count} of {role} ({revision or 'without a revision'})"
-        for role, revisions in by_role.items()
-        for revision, count in sorted(revisions.items())
-    ]
-    if not texts:
+            replicas.setdefault((slot.role, revision), set()).add((slot.unit, slot.replica))
+    if not replicas:
         return ""
+    texts = [
+        f"{len(numbers)} of {role} ({revision or 'without a revision'})"
+        for (role, revision), numbers in sorted(replicas.items())
+    ]
     rest = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
     return (
         f"replicas of revisions without a record: {', '.join(texts[:_NAMED])}{rest}; what they run is not known, and they "
@@ -113,27 +104,20 @@ class RecreatedGroups(Feature):
 
     def outcome(self, changes: Changes) -> Outcome:
         """Objects to delete, Events, and the condition about units that wait."""
-        notes = (*_notes(changes.intent, begins=self._begins), *self._shared_notes(changes.intent))
-        return Outcome(Actions(delete_objects=self._shared, notes=notes), remarks=tuple(self._remarks(changes.intent)))
-
-    def _shared_notes(self, intent: Intent) -> Iterator[Note]:
-        """Events about shared objects where no unit goes with them."""
+        intent, notes, remarks = changes.intent, list[Note](), list[Remark]()
+        if intent.taken_down is not None and self._begins:
+            message = f"unit {intent.taken_down} is made anew: its groups cannot be changed in place"
+            notes.append(Note("UnitRemade", message, "Remake", warning=True))
+        # Shared objects are told of where no unit goes with them.
         for identity in self._shared if len(self._shared) == len(intent.fixed) else ():
             kind = identity.type.partition(".")[0]
             message = f"{kind} {identity.name} is made anew: it cannot be changed in place"
-            yield Note(f"{kind}Remade", message, "Remake")
-
-    def _remarks(self, intent: Intent) -> Iterator[Remark]:
+            notes.append(Note(f"{kind}Remade", message, "Remake"))
         if self._units:
             which = f"unit{'s' if len(self._units) > 1 else ''} {', '.join(map(str, self._units))}"
             message = f"groups of {which} cannot be changed in place: {_course(intent)}"
-            yield Remark(names.REMAKE_PENDING, names.REASON_GROUPS_FIXED, message)
-
-
-def _notes(intent: Intent, *, begins: bool) -> Iterator[Note]:
-    if intent.taken_down is not None and begins:
-        message = f"unit {intent.taken_down} is made anew: its groups cannot be changed in place"
-        yield Note("UnitRemade", message, "Remake", warning=True)
+            remarks.append(Remark(names.REMAKE_PENDING, names.REASON_GROUPS_FIXED, message))
+        return Outcome(Actions(delete_objects=self._shared, notes=tuple(notes)), tuple(remarks))
 
 
 def _course(intent: Intent) -> str:

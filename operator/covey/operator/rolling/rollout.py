@@ -9,11 +9,11 @@ from covey.backends.extender import can_reserve
 from covey.compile import Layout, Scale
 from covey.operator.feature import Changes, Feature, StatusPart
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Outcome
+from covey.operator.model.actions import Actions, Outcome
 from covey.operator.model.recorded_status import read_complete
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
 from covey.operator.rolling.observe import find_unmarked, rollout_status
-from covey.operator.rolling.remake import describe_unexplained, find_unexplained
+from covey.operator.rolling.remake import describe_unexplained
 from covey.operator.rolling.succession import Shortage, Successions, put_questions
 
 
@@ -36,16 +36,15 @@ class Rollout(Feature):
         asks = can_reserve(given.backend.name)
         rolling = roll(given, intent, Successions(given.owner.name, given.observed, shortage_in, asks=asks))
         self._rolling = rolling
-        unexplained = describe_unexplained(find_unexplained(given.observed, given.in_force))
-        return replace(rolling.intent, unexplained=unexplained)
+        return replace(rolling.intent, unexplained=describe_unexplained(given.observed, given.in_force))
 
     def outcome(self, changes: Changes) -> Outcome:
         """Questions about successors, marks that are superfluous, and when time alone changes something."""
         if self._rolling is None:
             return Outcome()
-        asked = put_questions(self.given.owner.name, self._rolling.questions, self.given.observed)
+        asked = tuple(put_questions(self.given.owner.name, self._rolling.questions, self.given.observed))
         unmarked = tuple(find_unmarked(changes.tree, self.given.observed, changes.gone))
-        return Outcome(replace(asked.actions, relabel=unmarked), again=self._rolling.again)
+        return Outcome(Actions(annotate=asked, relabel=unmarked), again=self._rolling.again)
 
     def status(self, intent: Intent) -> StatusPart:
         """How far the rollout has come, and the revision that every unit was last complete with."""

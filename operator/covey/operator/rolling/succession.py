@@ -45,7 +45,7 @@ from covey.compile import Layout, ReplicaKey, Slot
 from covey.compile.identity import group_name
 from covey.compile.revision import RoleRevision
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.model.actions import Actions, Annotate, Outcome
+from covey.operator.model.actions import Annotate
 from covey.operator.model.observed import Observed
 from covey.operator.model.refusals import OVER_BUDGET, describe_refusal
 from covey.rollout import RoleState, Stage, UnitState, UnitStep, next_step
@@ -144,14 +144,10 @@ class Successions:
         return owned.status if owned is not None else None
 
 
-def put_questions(inference: str, questions: Mapping[int, SuccessionQuestion | None], observed: Observed) -> Outcome:
-    """Write the questions on the roots, and take away those that are not asked any more."""
-    return Outcome(Actions(annotate=tuple(_annotations(inference, questions, observed))))
-
-
-def _annotations(
+def put_questions(
     inference: str, questions: Mapping[int, SuccessionQuestion | None], observed: Observed
 ) -> Iterator[Annotate]:
+    """Write the questions on the roots, and take away those that are not asked any more."""
     for unit, root in observed.find_roots(inference, questions):
         question = questions[unit]
         wanted = dump_question(question) if question is not None else None
