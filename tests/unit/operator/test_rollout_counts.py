@@ -102,7 +102,7 @@ def test_what_gives_way_is_counted_once_for_each_replica() -> None:
     begun = counted()
     for _ in range(2):
         planned = world.plan()
-        departures = Departures(world.inference.spec, world.observe(), planned)
+        departures = Departures(planned)
         for step in list(world.steps(planned.actions)):
             step()
         for item in planned.actions.delete_pods:
