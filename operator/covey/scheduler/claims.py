@@ -297,7 +297,7 @@ class Claims:
         """The victims of a claim that may be taken still: of a lower priority, or what they have is borrowed.
 
         Replicas that their minimum needs since it was raised may not: the operator lets them serve. Those that are gone
-        stay, but for ordinary pods.
+        or going stay, but for ordinary pods.
         """
         index, borrowed, above = self._cache.index, frozenset[Key](), dict[tuple[Key, str], int]()
         if claim.purpose == PURPOSE_RECLAIM:
@@ -307,8 +307,8 @@ class Claims:
             pods = [pod for pod in map(index.pod, victim.pods) if pod is not None]
             if victim.kind == POD:
                 return any((pod.spec.priority or 0) < asked.priority for pod in pods)
-            if not pods:
-                return True
+            if all(map(podstate.is_terminating, pods)):
+                return True  # nobody can let it serve any more
             root = index.root_of_pod(pods[0])
             unit = index.unit(root) if root is not None else None
             if root is None or unit is None:

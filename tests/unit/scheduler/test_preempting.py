@@ -208,3 +208,24 @@ def test_claims_of_a_minute_are_bounded() -> None:
     asyncio.run(loop.turn())
     made = [claim for n in range(3) if (claim := loop.claim(f"high-{n}")) is not None and claim.victims]
     assert len(made) == 2
+
+
+async def test_victim_that_is_being_deleted_when_its_successor_is_not_there_yet_stays_named() -> None:
+    """It is no replica of its unit any more, so the other one seemed to be needed for the minimum."""
+    places = ("n0", "n1", "n2")
+    low = unit("low", replicas=3, gpus=8, nodes=places, priority=1)
+    high = unit("high", replicas=2, minimum=2, gpus=8, priority=10, status={"conditions": [WAITED]})
+    loop = Loop(cache(*(node(place, labels=labels()) for place in places), *low, *high))
+    await loop.turn()
+    claim = loop.claim("high")
+    assert claim is not None
+    named = {uid for victim in claim.victims for uid in victim.pods}
+    assert len(named) == 2
+    pod = next(pod for pod in loop.cache.index.pods() if pod.metadata.uid in named)
+    put(loop.cache, replace(pod, metadata=replace(pod.metadata, deletion_timestamp=core.rfc3339(time.time() + 30))))
+    for root in loop.claims():
+        loop.queue.requeue(root)
+    await loop.turn()
+    claim = loop.claim("high")
+    assert claim is not None
+    assert {uid for victim in claim.victims for uid in victim.pods} == named
