@@ -168,7 +168,7 @@ class Feature:
     given: PlanInput
 
     @classmethod
-    def applies(cls, given: PlanInput) -> bool:  # noqa: ARG003 - for those that look at it
+    def applies(cls, given: PlanInput) -> bool:
         """Tell whether it has anything to say of a resource; it is not asked otherwise."""
         return True
 
@@ -180,19 +180,19 @@ class Feature:
         """Say what is wanted: how many, where, of which revision."""
         return intent
 
-    def recreate(self, intent: Intent, deviations: Iterable[Iterable[Deviation]]) -> Intent:  # noqa: ARG002
+    def recreate(self, intent: Intent, deviations: Iterable[Iterable[Deviation]]) -> Intent:
         """Say which objects are not changed but made again, by how they deviate from what is wanted, level by level."""
         return intent
 
-    def remove(self, removal: Outcome, intent: Intent) -> Outcome:  # noqa: ARG002
+    def remove(self, removal: Outcome, intent: Intent) -> Outcome:
         """Delay deletions of pods that have no place any more: what is created may depend on who goes."""
         return removal
 
-    def judge(self, intent: Intent, tree: Tree) -> Mapping[ReplicaKey, Fate]:  # noqa: ARG002
+    def judge(self, intent: Intent, tree: Tree) -> Mapping[ReplicaKey, Fate]:
         """Say what becomes of replicas of which pods have failed or are lost."""
         return {}
 
-    def complete(self, completion: Completion, intent: Intent) -> Completion:  # noqa: ARG002
+    def complete(self, completion: Completion, intent: Intent) -> Completion:
         """Hold successors back, and give up what replicas cannot be made whole beside."""
         return completion
 
@@ -200,11 +200,11 @@ class Feature:
         """Hold creations back, or change what is created."""
         return changes
 
-    def outcome(self, changes: Changes) -> Outcome:  # noqa: ARG002
+    def outcome(self, changes: Changes) -> Outcome:
         """Answer with all else that is to be done, said, and waited for."""
         return Outcome()
 
-    def status(self, intent: Intent) -> StatusPart:  # noqa: ARG002
+    def status(self, intent: Intent) -> StatusPart:
         """Say what the status has of it: the last question, and the only one but the first while nothing has been accepted."""
         return StatusPart()
 

@@ -98,7 +98,7 @@ class Plugin:
     def observe(self, unit: Unit) -> None:
         """Take notice of a unit as it is now, before it is assessed."""
 
-    def assess(self, entry: Entry, before: Entry | None) -> Entry:  # noqa: ARG002 - for those that look at it
+    def assess(self, entry: Entry, before: Entry | None) -> Entry:
         """Amend the entry of a unit that is assessed; ``before`` is the one until now."""
         return entry
 
@@ -117,54 +117,54 @@ class Plugin:
     def forget(self, root: Key) -> None:
         """A unit is gone."""
 
-    def deadlines(self, entry: Entry) -> Iterable[float]:  # noqa: ARG002
+    def deadlines(self, entry: Entry) -> Iterable[float]:
         """Seconds until time alone changes something for a unit."""
         return ()
 
     # Who is next
 
-    def tier(self, entry: Entry) -> Lane:  # noqa: ARG002
+    def tier(self, entry: Entry) -> Lane:
         """The first key by which active units are ordered (QueueSort); priority and age decide inside a tier."""
         return FIRST
 
-    def bounds_minimums(self, coming: Sequence[Entry]) -> bool:  # noqa: ARG002
+    def bounds_minimums(self, coming: Sequence[Entry]) -> bool:
         """Tell whether more than free nodes decides what these minimums will get."""
         return False
 
     # A cycle
 
-    def pre_filter(self, state: CycleState) -> Rejection | None:  # noqa: ARG002
+    def pre_filter(self, state: CycleState) -> Rejection | None:
         """Confine what is planned of a unit, or refuse it (PreFilter)."""
         return None
 
-    def parts(self, state: CycleState) -> Sequence[Gang]:  # noqa: ARG002
+    def parts(self, state: CycleState) -> Sequence[Gang]:
         """The parts in which surplus is planned, until one has a plan; none where it is not split."""
         return ()
 
-    def snapshot(self, root: Key, inventory: Inventory) -> AbstractContextManager[None]:  # noqa: ARG002
+    def snapshot(self, root: Key, inventory: Inventory) -> AbstractContextManager[None]:
         """Change the inventory while a unit is planned; nobody else looks at it meanwhile."""
         return nullcontext()
 
-    def shares_refusal(self, root: Key) -> bool:  # noqa: ARG002
+    def shares_refusal(self, root: Key) -> bool:
         """Tell whether a unit may be of an equivalence class: what is free to it is free to others."""
         return True
 
-    def still_allows(self, state: CycleState, entry: Entry) -> bool:  # noqa: ARG002
+    def still_allows(self, state: CycleState, entry: Entry) -> bool:
         """Tell whether a plan may be carried out still; ``entry`` is the unit as it is now."""
         return True
 
-    def place(self, root: Key) -> AbstractContextManager[None]:  # noqa: ARG002
+    def place(self, root: Key) -> AbstractContextManager[None]:
         """Surround the moment in which a unit takes its nodes."""
         return nullcontext()
 
     def reserve(self, entry: Entry, nodes: Collection[str]) -> None:
         """Take notice of a unit that has taken nodes (Reserve)."""
 
-    def permit(self, entry: Entry, placements: Sequence[Placement]) -> Rejection | None:  # noqa: ARG002
+    def permit(self, entry: Entry, placements: Sequence[Placement]) -> Rejection | None:
         """Take a decision over that is to be carried out later, and say what the unit waits for (Permit)."""
         return None
 
-    async def post_filter(self, state: CycleState, entry: Entry) -> Nomination | None:  # noqa: ARG002
+    async def post_filter(self, state: CycleState, entry: Entry) -> Nomination | None:
         """Nominate a refused unit (PostFilter); None leaves what stands, and asks those behind."""
         return None
 
