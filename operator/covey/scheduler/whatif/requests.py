@@ -49,7 +49,7 @@ LEAST_REST: Final = 0.05
 #: Steps that are broken off before the question is given up.
 TRIES: Final = 5
 #: Seconds until an answer that could not be written is written again.
-RETRY: Final = 5.0
+RETRY: Final = 2.0
 #: Said where the planner itself failed.
 FAILED: Final = "the planner failed on it; the scheduler's log has the details"
 
