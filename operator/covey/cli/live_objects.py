@@ -74,7 +74,7 @@ class LiveObjects:
             mute = [
                 pod
                 for pod in pods
-                if all(each.name != EVICTION_RESPONDER for each in pod.spec.eviction_responders or ())
+                if all(responder.name != EVICTION_RESPONDER for responder in pod.spec.eviction_responders or ())
             ]
             if mute:
                 yield Advice(

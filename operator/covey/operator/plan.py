@@ -102,13 +102,13 @@ def plan(
         before: the status so far, which alone remembers how a rollout went.
         features: asked in this order.
     """
-    found = _plan(verdict, observed, before or {}, features)
-    if not found.unplaceable.replicas:
-        return found
+    first = _plan(verdict, observed, before or {}, features)
+    if not first.unplaceable.replicas:
+        return first
     # A replica that cannot be had waits like one that no node has: a rollout goes on without a surge.
     since = _limited_since(before or {}, observed.now)
     return _plan(
-        verdict, replace(observed, unfit=dict.fromkeys(found.unplaceable.replicas, since)), before or {}, features
+        verdict, replace(observed, unfit=dict.fromkeys(first.unplaceable.replicas, since)), before or {}, features
     )
 
 
@@ -174,8 +174,12 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
 
 def _limited_since(before: Mapping[str, Any], now: float) -> float:
     """Read since when quotas have had no room: all that is remembered of it stands in the status."""
-    told = (each for each in before.get("conditions") or () if each["type"] == names.QUOTA_LIMITED)
-    since = next((core.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
+    limited = (
+        core.seconds(condition["lastTransitionTime"])
+        for condition in before.get("conditions") or ()
+        if condition["type"] == names.QUOTA_LIMITED and condition["status"] == "True"
+    )
+    since = next(limited, None)
     return now if since is None else since
 
 
@@ -225,7 +229,7 @@ def _deletions(replicas: Iterable[ReplicaActions]) -> Outcome:
 
 def _uids(*outcomes: Outcome) -> frozenset[str]:
     """UIDs of the pods that these outcomes delete."""
-    return frozenset(item.pod.metadata.uid for each in outcomes for item in each.actions.delete_pods)
+    return frozenset(deletion.pod.metadata.uid for outcome in outcomes for deletion in outcome.actions.delete_pods)
 
 
 def _join_replica_plans(replicas: tuple[ReplicaActions, ...], create: tuple[CreatePod, ...], tree: Tree) -> Outcome:
@@ -284,8 +288,8 @@ def _scale_events(
 ) -> Outcome:
     """Events about replicas that are created and deleted."""
     notes: list[Note] = []
-    for why in dict.fromkeys(each.why for each in surplus):
-        gone = [each for each in surplus if each.why == why]
+    for why in dict.fromkeys(deletion.why for deletion in surplus):
+        gone = [deletion for deletion in surplus if deletion.why == why]
         notes += removal_notes(gone, _REMOVED.get(why, "ScaledDown"), but=intent.taken_down)
     growth = describe_growth(replicas, {item.slot for item in create})
     if growth and (note := _grown(growth, intent, observed)):

@@ -97,7 +97,7 @@ class Queueing:
             assumed=self._cache.capacity.assumed,
             excluded={
                 **(avoided_nodes(avoid, topology, self._cache.nodes.store.values()) if avoid else {}),
-                **{each.node: each.reason for each in excluded},
+                **{exclusion.node: exclusion.reason for exclusion in excluded},
             },
             obstacle=self._obstacle,
             refused=counts.problem if counts.classes.problems else None,
@@ -119,19 +119,19 @@ class Queueing:
 
     def priority(self, root: core.Group) -> int:
         """The unit's priority (``root_priority``); 0 where nobody knows it."""
-        found = root_priority(self._cache, root)
+        priority = root_priority(self._cache, root)
         name = root.spec.priority_class_name or ""
-        if found is None and self._unknown.get(key_of(root)) != name:
+        if priority is None and self._unknown.get(key_of(root)) != name:
             self._unknown[key_of(root)] = name
             log.warning("unknown priority class, taken as 0", priority_class=name)
-        return found or 0
+        return priority or 0
 
     def exclude(self, unit: Unit, node: str, reason: str) -> bool:
         """Leave a node out for this unit for a while, longer each time; pods that fail there together are one failure.
 
         Returns whether it is the first failure there that is remembered.
         """
-        if any(each.node == node for each in self._exclusions(unit)):
+        if any(exclusion.node == node for exclusion in self._exclusions(unit)):
             return False
         now = self._monotonic()
         known = {name: each for name, each in self._failures.get(unit.key, {}).items() if now < each.at + FORGOTTEN}
@@ -161,10 +161,10 @@ class Queueing:
         """Seconds until time alone changes something for a unit: an exclusion ends, or its wait becomes too long."""
         now, monotonic = self._clock(), self._monotonic()
         own = self._failures.get(entry.unit.key, {})
-        for each in self._exclusions(entry.unit):
-            known = own.get(each.node)
-            yield known.at + known.seconds - monotonic if known else (core.seconds(each.until) or now) - now
-        yield from (each.until - now for each in self._named_to_avoid(entry.unit))
+        for exclusion in self._exclusions(entry.unit):
+            known = own.get(exclusion.node)
+            yield known.at + known.seconds - monotonic if known else (core.seconds(exclusion.until) or now) - now
+        yield from (avoided.until - now for avoided in self._named_to_avoid(entry.unit))
         claim = entry.decision.claim
         if entry.refused and claim is not None:
             retry = core.seconds(claim.retry_time)
@@ -193,11 +193,11 @@ class Queueing:
             return tuple(excluded)
         own = self._failures.get(root, {})
 
-        def badness(each: core.ExcludedNode) -> tuple[int, float]:
-            known = own.get(each.node)
+        def badness(exclusion: core.ExcludedNode) -> tuple[int, float]:
+            known = own.get(exclusion.node)
             return (known.count, known.at) if known else (0, 0.0)
 
-        return tuple(sorted(sorted(excluded, key=badness)[-WRITTEN:], key=lambda each: each.node))
+        return tuple(sorted(sorted(excluded, key=badness)[-WRITTEN:], key=lambda exclusion: exclusion.node))
 
     def _named_to_avoid(self, unit: Unit) -> Sequence[Avoided]:
         root = unit.root

@@ -90,10 +90,10 @@ class Responder:
     async def _judge_unknown(self, namespace: str, target: PodReference) -> EvictionAnswer:
         """Answer for a pod that belongs to no resource, as far as the operator knows."""
         try:
-            found = await self._client.get(PODS, target.name, namespace, type=core.Pod)
+            pod = await self._client.get(PODS, target.name, namespace, type=core.Pod)
         except NotFound:
             return EvictionAnswer(_GONE, completes=True)
-        return EvictionAnswer(_STRANGER if found.metadata.uid == target.uid else _GONE, completes=True)
+        return EvictionAnswer(_STRANGER if pod.metadata.uid == target.uid else _GONE, completes=True)
 
     async def _write(self, eviction: Eviction, answered: ResponderStatus, answer: EvictionAnswer, now: float) -> None:
         # A heartbeat may not go back, nor be before the start.

@@ -107,14 +107,15 @@ class Eviction(core.Read, frozen=True):
     @property
     def requesters(self) -> str:
         """The names of those who want it now, for people."""
-        wanted = [each.name for each in self.status.requesters or () if each.intent == _EVICTION]
+        wanted = [requester.name for requester in self.status.requesters or () if requester.intent == _EVICTION]
         more = f" and {len(wanted) - _NAMED} more" if len(wanted) > _NAMED else ""
         return ", ".join(wanted[:_NAMED]) + more
 
     @property
     def is_wanted(self) -> bool:
         """Tell whether somebody wants the pod to go, and it is, or has been, the operator's turn to see to that."""
-        ended = any(each.type in _ENDED and each.status == "True" for each in self.status.conditions or ())
+        conditions = self.status.conditions or ()
+        ended = any(condition.type in _ENDED and condition.status == "True" for condition in conditions)
         return not ended and bool(self.requesters) and self._state in _TAKEN
 
     @property
@@ -126,12 +127,13 @@ class Eviction(core.Read, frozen=True):
     @property
     def answered(self) -> ResponderStatus | None:
         """What the operator has said so far; None where Kubernetes has not asked."""
-        return next((each for each in self.status.responders or () if each.name == names.EVICTION_RESPONDER), None)
+        responders = self.status.responders or ()
+        return next((status for status in responders if status.name == names.EVICTION_RESPONDER), None)
 
     @property
     def _state(self) -> str:
-        found = (each.state for each in self.status.target_responders or () if each.name == names.EVICTION_RESPONDER)
-        return next(found, "")
+        responders = self.status.target_responders or ()
+        return next((responder.state for responder in responders if responder.name == names.EVICTION_RESPONDER), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Evicted:
     @property
     def is_served(self) -> bool:
         """Tell whether the API server is known to have Evictions, and the operator may read them."""
-        return all(each.synced.is_set() and each.served for each in self.reflectors)
+        return all(reflector.synced.is_set() and reflector.served for reflector in self.reflectors)
 
     def get(self, key: Key) -> Eviction | None:
         """Find an Eviction by namespace and name."""
@@ -66,10 +66,11 @@ class Evicted:
 
     def of(self, pods: Iterable[core.Pod]) -> dict[str, Eviction]:
         """Find Evictions of pods, by UID of the pod: of several the one that somebody wants now."""
-        if not any(each.store for each in self.reflectors):
+        if not any(reflector.store for reflector in self.reflectors):
             return {}
-        found = chain.from_iterable(map(self._of, (pod.metadata.uid for pod in pods)))
-        return {item.target.uid: item for item in sorted(found, key=lambda item: item.is_wanted) if item.target}
+        evictions = chain.from_iterable(map(self._of, (pod.metadata.uid for pod in pods)))
+        by_want = sorted(evictions, key=lambda eviction: eviction.is_wanted)
+        return {eviction.target.uid: eviction for eviction in by_want if eviction.target}
 
     def answer(self, pods: Iterable[str], answers: Mapping[str, EvictionAnswer]) -> None:
         """Note what is answered to the Evictions of these pods (UIDs); nothing to those that have no answer."""
