@@ -4,7 +4,7 @@ The question stands in an annotation of a root, the answer goes into that root's
 on the API server, so a process that ends in between leaves the question to the next one.
 
 The scheduler asks here for work only when no unit is active, and after a step it rests some times as long as the
-step took: ten thousand questions take long, and nothing else takes longer for them. Namespaces take turns, so that one
+process computed meanwhile: ten thousand questions take long, and nothing else takes longer for them. Namespaces take turns, so that one
 with many questions does not keep the others waiting. A step that somebody comes to wait for is broken off after a while
 and tried again later, with more patience.
 """
@@ -12,6 +12,7 @@ and tried again later, with more patience.
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -83,7 +84,8 @@ class WhatIfRequests(Plugin, ABC, Generic[Q]):
     #: The field of a root's status, and who writes it.
     field: ClassVar[str]
     manager: ClassVar[str]
-    #: After a step it rests so many times as long as the step took.
+    #: After a step it rests so many times the seconds of processor time that passed in it: on a busy machine a step is longer,
+    #: and leaves no less to others.
     rest: ClassVar[float]
     #: Seconds after which a step is broken off when somebody waits for a place, doubled at each try.
     patience: ClassVar[float]
@@ -154,9 +156,10 @@ class WhatIfRequests(Plugin, ABC, Generic[Q]):
                 self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(self._due - now, self.handle.queue.wake)
             return False
+        began = time.process_time()
         await self._take_step(*next(iter(line.items())))
-        ended = self._clock.monotonic()
-        self._due = ended + max(self.rest * (ended - now), LEAST_REST)
+        spent = time.process_time() - began
+        self._due = self._clock.monotonic() + max(self.rest * spent, LEAST_REST)
         return True
 
     async def _take_step(self, root: Key, asked: OpenRequest[Q]) -> None:
