@@ -134,7 +134,7 @@ TOUCHED: Final[tuple[tuple[tuple[str, ...], Suite], ...]] = (
         Suite("test-life", "--numprocesses 1 tests/cluster/life/test_lws_controller.py", label="test-life (LWS)"),
     ),
     (
-        ("operator/covey/scheduler/dra*", "operator/covey/placement/cluster/slices*", "*/cluster/claims*"),
+        ("operator/covey/scheduler/dra*", "operator/covey/placement/cluster/slices*", "*/cluster/device_claims*"),
         Suite("test-life", "--numprocesses 1 tests/cluster/life/test_dra_kwok_driver.py", label="test-life (DRA)"),
     ),
     (

@@ -105,7 +105,7 @@ class Tree:
             for module, file in files.items()
         }
         with self._change(probed):
-            return self.run(tests, *options)
+            return self.run(tests, "--continue-on-collection-errors", *options)
 
     def find_failure(self, edit: Edit, tests: Sequence[str], deselected: Iterable[str] = ()) -> str | None:
         """Find the first of these tests that fails with an edit; None: all pass.

@@ -13,7 +13,7 @@ import pytest
 from builders.devices import DRIVER, GPU, IS_GPU, JUDGED, SAMPLE, Json, claim_body, class_body, device, read, slice_body
 from builders.members import pod
 from builders.requests import make_node
-from covey.placement.cluster.claims import DeviceAsk
+from covey.placement.cluster.device_claims import DeviceAsk
 from covey.placement.cluster.resources import amounts
 from covey.placement.cluster.selectors import DeviceCondition, canonical_selector, in_turn, parse_selector
 from covey.placement.cluster.slices import DeviceCounts

@@ -1,4 +1,4 @@
-"""Quota of queues as the documentation states it, in as few lines as it takes: the judge of ``covey.admission.quota``.
+"""Quota of queues as the documentation states it, in as few lines as it takes: the judge of ``covey.admission.ledger``.
 
 One flavor and one resource, unlike the product; charges are (queue, unit, replica or None, amount, priority, age).
 """

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from covey.admission.ledger import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool, flavor_of
 from covey.admission.losses import Hold, Place, place_of, roles_by_leaf
-from covey.admission.quota import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool, flavor_of
 from covey.admission.roles import Member, Replica
 from covey.admission.tree import Key, Unit, minimum_replicas
 from covey.api import core

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from covey.admission.quota import Charge, Flavor, Ledger, Policy, Pool
+from covey.admission.ledger import Charge, Flavor, Ledger, Policy, Pool
 from covey.api import core
 from covey.api.constants import REASON_QUEUE_AMBIGUOUS, REASON_QUEUE_DENIED, REASON_QUEUE_NOT_FOUND
 from covey.placement.cluster import resources

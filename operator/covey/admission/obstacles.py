@@ -13,7 +13,7 @@ from itertools import chain
 from covey.api import core
 from covey.api.constants import GATE_GANG, GATE_START, LABEL_POD_GROUP, RESOURCE_MEMBER
 from covey.model.podstate import claims_membership, is_gated, is_member, is_released, is_terminating, pinned_node
-from covey.placement.cluster.claims import DeviceAsk, find_held, unmade_claims
+from covey.placement.cluster.device_claims import DeviceAsk, find_held, unmade_claims
 
 _OUR_GATES = frozenset({GATE_GANG, GATE_START})
 

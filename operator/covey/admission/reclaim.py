@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from covey.admission.charges import charges_of_pods
 from covey.admission.entitlement import Entitlement, has_right, judge_minimum, victims
+from covey.admission.ledger import Charge, Flavor, Ledger
 from covey.admission.preemption import MOST_NODES, MOST_STEPS, PLANS, search
-from covey.admission.quota import Charge, Flavor, Ledger
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, room_of
 from covey.admission.slots import Ground, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of

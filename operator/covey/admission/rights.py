@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from covey.admission.ledger import Amounts, Charge, Flavor, Ledger, Policy
 from covey.admission.order import Order
-from covey.admission.quota import Amounts, Charge, Flavor, Ledger, Policy
 from covey.admission.tree import Key
 from covey.admission.wishes import first_choice, minimum_shapes
 from covey.api import core

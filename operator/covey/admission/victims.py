@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from covey.admission.order import priority_of
+from covey.admission.priority import priority_of
 from covey.admission.tree import Key, Replica, Unit, UnitRole
 from covey.api import core
 from covey.api.constants import (

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from covey.admission.entitlement import Entitlement, PodsTogether, judge_minimum, judge_surplus, may_lie
+from covey.admission.ledger import Amounts, Flavor, Ledger, Policy, Pool
 from covey.admission.nodes import Key
-from covey.admission.quota import Amounts, Flavor, Ledger, Policy, Pool
 from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.question.demands import minimum_demands, surplus_demands
 from covey.placement.refusal.shortage import OVER_QUOTA

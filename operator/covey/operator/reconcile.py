@@ -37,12 +37,12 @@ from covey.operator.model.recorded_status import differ, find_served
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
 from covey.operator.observe.missing import find_remaining, missing_pods
-from covey.operator.observe.quotas import REST
+from covey.operator.observe.resource_quotas import REST
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
-from covey.operator.quota.balance import merge_demands
-from covey.operator.quota.charge import charge_of_claims
+from covey.operator.resource_quota.balance import merge_demands
+from covey.operator.resource_quota.charge import charge_of_claims
 from covey.operator.rolling.respond import find_answers
 from covey.operator.status import status
 from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
@@ -51,7 +51,7 @@ from covey.operator.status.startup_times import StartupTimes
 from covey.operator.status.status import Pace, is_news, is_passing
 from covey.operator.status.units import UnitSummary, describe_units
 from covey.operator.validation import AcceptedSpec, read_spec, validate
-from covey.placement.cluster.claims import unmade_claims
+from covey.placement.cluster.device_claims import unmade_claims
 
 Result = TypeVar("Result")
 

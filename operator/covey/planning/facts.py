@@ -29,14 +29,14 @@ from covey.manifests.strict import read_checked
 from covey.model import podstate
 from covey.operator.model.objects import ControllerRevision
 from covey.operator.model.template_faults import bad_amounts, bad_quantities
-from covey.placement.cluster.claims import (
+from covey.placement.cluster.classes import DeviceClasses
+from covey.placement.cluster.device_claims import (
     DeviceAsk,
     UnsupportedClaimError,
     asks_of_pod,
     asks_of_templates,
     templates_of,
 )
-from covey.placement.cluster.classes import DeviceClasses
 from covey.placement.cluster.presets import LabelCounts
 from covey.placement.cluster.shape import shape_of
 from covey.placement.cluster.slices import DeviceCounts, Requests

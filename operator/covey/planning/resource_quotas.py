@@ -17,9 +17,9 @@ from covey.compile import ReplicaKey, Slot
 from covey.model import podstate
 from covey.operator.model.actions import CreatePod, Precedence
 from covey.operator.model.observed import Observed
-from covey.operator.quota.balance import Balance
-from covey.operator.quota.charge import PodCharge, charge_of
-from covey.operator.quota.fit import find_fitting
+from covey.operator.resource_quota.balance import Balance
+from covey.operator.resource_quota.charge import PodCharge, charge_of
+from covey.operator.resource_quota.fit import find_fitting
 from covey.placement.model import Reason, Refusal, Verdict
 
 _OF_MINIMUM = (Precedence.RUNNING_MINIMUM, Precedence.MINIMUM)

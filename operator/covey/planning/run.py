@@ -17,7 +17,7 @@ from covey.admission import gangs
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.levels import with_occupied_domains
 from covey.admission.losses import counted_shape, hold_all
-from covey.admission.order import priority_of
+from covey.admission.priority import priority_of
 from covey.admission.reservation import Kept, claims_room
 from covey.admission.round import Outcome, Quota, plan_round
 from covey.admission.succession import explain_surplus

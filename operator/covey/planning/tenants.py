@@ -24,7 +24,7 @@ from covey.admission.entitlement import (
     lower_in_queue,
     queue_of,
 )
-from covey.admission.quota import Charge, Ledger, Policy
+from covey.admission.ledger import Charge, Ledger, Policy
 from covey.admission.reclaim import Right
 from covey.admission.rights import charges_by_flavor
 from covey.admission.tree import Key

@@ -27,7 +27,8 @@ from itertools import chain, count, islice, repeat
 from typing import Any, Final
 
 from covey.compile.revision import RoleRevision, Template
-from covey.rollout.model import RoleState, RolloutReplica, Stage, UnitState, UnitStep, Window, floor, serving, windows
+from covey.rollout.model import RoleState, RolloutReplica, Stage, UnitState, UnitStep, serving
+from covey.rollout.window import Window, floor, windows
 
 _ANY: Final = {"image": ""}
 

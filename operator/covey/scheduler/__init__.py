@@ -1,10 +1,10 @@
 """The scheduler process: it decides who may start and where, and guards those decisions in kube-scheduler.
 
-Reading order: ``podstate`` (what one pod's fields mean), ``tree`` (groups and pods as units), ``gangs`` (a unit as
-the planner sees it), ``cache`` (what is watched), ``queue`` (who is next, and who waits for what), ``cycle`` (how one
-unit gets its nodes or a refusal), ``plugin`` (where others take part in that), ``pin`` and ``commit`` (how a plan becomes
-patches), ``guard`` and ``barrier`` (what kube-scheduler asks), ``releases`` (how a pin is undone), ``status`` (what
-people see), ``server`` and ``main`` (the process).
+Reading order: ``model.podstate`` (what one pod's fields mean), ``admission.tree`` (groups and pods as units),
+``admission.gangs`` (a unit as the planner sees it), ``cache`` (what is watched), ``queue`` (who is next, and who waits for
+what), ``cycle`` (how one unit gets its nodes or a refusal), ``plugin`` (where others take part in that), ``commit``,
+``pin`` and ``writer`` (how a plan becomes patches), ``guard`` and ``barrier`` (what kube-scheduler asks), ``releases`` (how
+a pin is undone), ``statuses`` (what people see), ``server`` and ``main`` (the process).
 
 Nothing is remembered only in memory that a decision depends on. A restart derives
 

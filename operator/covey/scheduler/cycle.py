@@ -46,11 +46,11 @@ from covey.scheduler.cache import Listener
 from covey.scheduler.commit import Commits, Placement
 from covey.scheduler.context import Context
 from covey.scheduler.moves import Moves
+from covey.scheduler.plan_backoff import Misses
 from covey.scheduler.plugin import CycleState, Nomination, Plugin, Rejection, at
 from covey.scheduler.queue import EquivalenceClass, SchedulingQueue
 from covey.scheduler.ranks import rank_of
 from covey.scheduler.surroundings import Queueing
-from covey.scheduler.writer import Misses
 
 log = get_logger(__name__)
 

@@ -21,7 +21,7 @@ from covey.api import core
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.families import REGISTRY
 from covey.observability.logging import get_logger
-from covey.placement.cluster.claims import CLAIMED
+from covey.placement.cluster.device_claims import CLAIMED
 from covey.placement.cluster.devices import CLUSTER, NodeDevices, Report, devices_of, report
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory, path_of
 from covey.placement.cluster.shape import state_cause

@@ -25,7 +25,7 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.reflector import Reflector
 from covey.kube.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from covey.placement.cluster.claims import (
+from covey.placement.cluster.device_claims import (
     SHARED,
     UNSERVED,
     DeviceAsk,

@@ -1,4 +1,4 @@
-"""The one merge patch that lets a pod go: pure.
+"""The one merge patch that lets a pod go: pure. ``writer.PodWriter.pin`` sends it when ``commit`` carries a plan out.
 
 It adds the node to every required node selector term (terms are OR-ed, so one without it would let the pod go
 elsewhere), leaves out our gate and only ours, marks the pod with its own UID (``podstate.pinned_node``), and writes the

@@ -26,8 +26,8 @@ from covey.admission.entitlement import (
     queue_of,
 )
 from covey.admission.entry import Entry, QueueStage, waiting_since
+from covey.admission.ledger import Amounts, Charge, Ledger, Policy, Pool
 from covey.admission.losses import Hold
-from covey.admission.quota import Amounts, Charge, Ledger, Policy, Pool
 from covey.admission.reclaim import Right
 from covey.admission.rights import Promise, Promises, charges_by_flavor
 from covey.admission.tree import Key, Unit

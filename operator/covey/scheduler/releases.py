@@ -35,7 +35,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import native, obstacles, order
+from covey.admission import native, obstacles, pin_deadlines
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
@@ -118,9 +118,9 @@ class Releases:
         for root in self._cache.index.roots():
             unit = self._cache.index.unit(root)
             if unit is not None:
-                for uid, since in order.found_pinned(unit, now, self._clock.wall()).items():
+                for uid, since in pin_deadlines.found_pinned(unit, now, self._clock.wall()).items():
                     self._pinned_at.setdefault(uid, since)
-                admitted = order.found_admitted(unit, now, self._clock.wall())
+                admitted = pin_deadlines.found_admitted(unit, now, self._clock.wall())
                 if admitted is not None:
                     self._admitted_at.setdefault(root, admitted)
             self._queue.add(("unit", *root))
@@ -222,16 +222,16 @@ class Releases:
             self._admitted_at.pop(root, None)
             return
         now = self._clock.monotonic()
-        if order.admitted_since(unit) is None:
+        if pin_deadlines.admitted_since(unit) is None:
             self._admitted_at.pop(root, None)
         else:
             self._admitted_at.setdefault(root, now)
-        if order.torn(unit):
+        if pin_deadlines.torn(unit):
             self._torn.setdefault(root, now)
         else:
             self._torn.pop(root, None)
         since = (self._admitted_at.get(root), self._torn.get(root), self._callers.back)
-        dues = list(order.due(unit, self._pinned_at, *since))
+        dues = list(pin_deadlines.due(unit, self._pinned_at, *since))
         if self._callers.away:  # who is away may come back to them
             dues = [
                 replace(due, when=max(due.when, now + QUIET)) if due.reason == RELEASE_TIMEOUT else due for due in dues

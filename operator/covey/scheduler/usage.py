@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from covey.admission.quota import Pool
+from covey.admission.ledger import Pool
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, SCHEDULING_API
 from covey.api.core import rfc3339

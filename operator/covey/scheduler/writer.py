@@ -5,8 +5,6 @@ was lost is found out the same way.
 
 A patch that was sent is seen through, whatever becomes of the task that wanted it: only so can a process that ends
 know that nothing of it is under way any more (``wait_until_idle``).
-
-The back-off of units whose plans were out of date, each time, when they were made.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from enum import Enum
 from typing import Final, Self
 
 from covey.admission import obstacles
-from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client, Ignored
@@ -45,26 +42,6 @@ from covey.scheduler.pin import Patch, annotate_patch, pin_patch
 from covey.scheduler.ranks import MARK, RELEASE
 
 log = get_logger(__name__)
-
-#: Seconds until the first new attempt, doubled at each further one, and the most.
-FIRST: Final = 0.02
-LONGEST: Final = 5.0
-
-
-class Misses:
-    """Plans in a row that something had changed under."""
-
-    def __init__(self) -> None:
-        self._counts: dict[Key, int] = {}
-
-    def back_off(self, root: Key) -> float:
-        """Count one more. Returns the seconds until the next attempt."""
-        count = self._counts[root] = self._counts.get(root, 0) + 1
-        return min(FIRST * 2.0 ** min(count - 1, 16), LONGEST)
-
-    def forget(self, root: Key) -> None:
-        """A plan was good, or the unit wants none any more."""
-        self._counts.pop(root, None)
 
 
 #: Attempts at one pin, and the seconds before the second; the wait doubles. About 25 s in all.

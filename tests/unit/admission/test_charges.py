@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from builders.members import GATE, cache, group, member, node, queue, role_groups, root_key
 from covey.admission.charges import Ground, charges
+from covey.admission.ledger import Flavor, Policy
 from covey.admission.losses import Hold, place_of
-from covey.admission.quota import Flavor, Policy
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.placement.cluster.shape import shape_of

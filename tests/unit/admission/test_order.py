@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.admission.order import PATIENCE, ActiveQueue, Order, priority_of
+from covey.admission.order import PATIENCE, ActiveQueue, Order
+from covey.admission.priority import priority_of
 from covey.admission.victims import root_priority
 from covey.api import core
 from covey.api.constants import INFERENCE_API, LABEL_INFERENCE

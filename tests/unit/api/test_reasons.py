@@ -11,7 +11,7 @@ from pathlib import Path
 import covey
 from covey.api import constants as names
 from covey.api import reasons
-from covey.rollout.progress import Gate
+from covey.rollout.gates import Gate
 
 PACKAGE = Path(covey.__file__).parent
 #: Where the reason stands among the arguments of what carries one.

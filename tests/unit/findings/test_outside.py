@@ -13,7 +13,7 @@ from builders.files import cluster, covey, inference, role
 from builders.members import cache, group, member, node, pod, put, role_groups, root_key
 from builders.steps import count_steps
 from covey.api import core
-from covey.placement.cluster.claims import DeviceAsk
+from covey.placement.cluster.device_claims import DeviceAsk
 from covey.placement.cluster.selectors import canonical_selector
 from covey.placement.cluster.slices import DeviceCounts
 from covey.scheduler.releases import DOUBT

@@ -25,10 +25,10 @@ from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.watched import Requeue
-from covey.operator.quota.charge import Amounts, amounts_of_claim, charge_of_claims
 from covey.operator.reconcile import Reconciler
+from covey.operator.resource_quota.charge import Amounts, amounts_of_claim, charge_of_claims
 from covey.operator.status.metrics import WorkloadGauges
-from covey.placement.cluster.claims import unmade_claims
+from covey.placement.cluster.device_claims import unmade_claims
 from scrapes import Scrape
 from unit.operator.test_quota import plan_with, quota
 from unit.operator.world import World

@@ -18,8 +18,8 @@ from covey.api.core import rfc3339
 from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan, plan
 from covey.operator.process.features import FEATURES
-from covey.operator.quota.balance import Balance
-from covey.operator.quota.charge import PodCharge, charge_of, counts
+from covey.operator.resource_quota.balance import Balance
+from covey.operator.resource_quota.charge import PodCharge, charge_of, counts
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.operator.world import World

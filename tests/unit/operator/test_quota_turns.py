@@ -15,10 +15,10 @@ from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.watch import ADDED, MODIFIED
 from covey.operator.model.actions import Actions
-from covey.operator.observe.quotas import REST, NamespaceQuotas
+from covey.operator.observe.resource_quotas import REST, NamespaceQuotas
 from covey.operator.plan import plan
 from covey.operator.process.features import FEATURES
-from covey.operator.quota.balance import Demand, merge_demands
+from covey.operator.resource_quota.balance import Demand, merge_demands
 from unit.operator.test_quota import engine, gpus
 from unit.operator.world import World
 

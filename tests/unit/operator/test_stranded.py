@@ -8,7 +8,7 @@ import pytest
 
 from builders.inferences import inference, role
 from covey.api import core
-from covey.operator.repair.minimum import find_stranded
+from covey.operator.repair.lost_nodes import find_stranded
 from unit.operator.world import World
 
 OUT = core.Taint("node.kubernetes.io/out-of-service", "NoExecute")

@@ -28,8 +28,8 @@ from builders.devices import (
 )
 from builders.requests import make_node
 from covey.api import core
-from covey.placement.cluster.claims import DeviceAsk
 from covey.placement.cluster.classes import IMPLICIT
+from covey.placement.cluster.device_claims import DeviceAsk
 from covey.placement.cluster.resources import amounts
 from covey.placement.cluster.selectors import UnknownSelectorError, canonical_selector, parse_selector
 from covey.placement.cluster.slices import DeviceCounts

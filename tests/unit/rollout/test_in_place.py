@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from covey.rollout import RolloutBudget
-from covey.rollout.progress import Gate, Settings, tell
+from covey.rollout.gates import Gate
+from covey.rollout.progress import Settings, tell
 from unit.rollout.acting import Role, Unit
 
 NO_SURGE = RolloutBudget(surge=0, unavailable=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from covey.rollout import RolloutBudget, Stage
-from covey.rollout.progress import Gate, RolloutProgress, Settings, describe_partition, resume_progress, tell
+from covey.rollout.gates import Gate
+from covey.rollout.progress import RolloutProgress, Settings, describe_partition, resume_progress, tell
 from unit.rollout.acting import Role, Unit
 
 

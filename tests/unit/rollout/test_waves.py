@@ -9,7 +9,7 @@ from unit.rollout.acting import Role, Unit, least
 
 
 def bound(unit: Unit) -> int:
-    """Waves of the slowest role, had it nobody to wait for (derived in ``covey.rollout.model``)."""
+    """Waves of the slowest role, had it nobody to wait for (derived in ``covey.rollout.window``)."""
     return max(_alone(role) for role in unit.roles.values())
 
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from builders.members import cache, group, put, root_key
 from builders.requests import GPU, TOPOLOGY, make_node, make_shape
-from covey.placement.cluster.claims import DeviceAsk
+from covey.placement.cluster.device_claims import DeviceAsk
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices

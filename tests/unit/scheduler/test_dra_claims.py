@@ -24,8 +24,8 @@ from builders.devices import (
 )
 from builders.members import cache, drop, node, pod, put, root_key
 from covey.api import core
-from covey.placement.cluster.claims import DeviceAsk, UnsupportedClaimError, asks_of
 from covey.placement.cluster.classes import MOST_OF_NAMESPACE, MOST_SELECTED
+from covey.placement.cluster.device_claims import DeviceAsk, UnsupportedClaimError, asks_of
 from covey.placement.cluster.selectors import canonical_selector
 from covey.scheduler.cache import Cache
 from scheduler_loop import Loop, tree

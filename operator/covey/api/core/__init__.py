@@ -112,7 +112,7 @@ from covey.api.core.queues import (
     QueueSummary,
     QueueUsage,
 )
-from covey.api.core.quota import (
+from covey.api.core.resource_quota import (
     LimitRange,
     LimitRangeItem,
     LimitRangeSpec,

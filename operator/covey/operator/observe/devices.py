@@ -19,8 +19,8 @@ from covey.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOU
 from covey.observability import operator_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.operator.model.problem import REASON_REFUSED, Problem
-from covey.operator.quota.charge import Amounts, amounts_of_claim
-from covey.placement.cluster.claims import (
+from covey.operator.resource_quota.charge import Amounts, amounts_of_claim
+from covey.placement.cluster.device_claims import (
     SHARED,
     UNSERVED,
     UnsupportedClaimError,

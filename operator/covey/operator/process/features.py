@@ -6,8 +6,8 @@ from typing import Final
 
 from covey.operator.capacity.asks import NodeRequests
 from covey.operator.feature import Features
-from covey.operator.quota.fit import ResourceQuotas
 from covey.operator.repair.repair import Repair
+from covey.operator.resource_quota.fit import ResourceQuotas
 from covey.operator.rolling.evacuate import Evacuation
 from covey.operator.rolling.give_way import PreemptedReplicas
 from covey.operator.rolling.in_place import InPlaceUpdates

@@ -28,8 +28,8 @@ from covey.operator.model.job import (
 )
 from covey.operator.model.job_queue import JobStep, Turn, judge_turn, make_probe, own_pods, resume, suspend
 from covey.operator.model.problem import REASON_NAME_TAKEN, REASON_REFUSED, is_denial, of_pod_refusal
-from covey.operator.quota.balance import Demand, QuotaShortage
-from covey.operator.quota.charge import PodCharge
+from covey.operator.resource_quota.balance import Demand, QuotaShortage
+from covey.operator.resource_quota.charge import PodCharge
 
 _log = get_logger(__name__)
 

@@ -23,7 +23,7 @@ from covey.kube.resources import POD_GROUPS, PODS
 from covey.kube.watch import EventType
 from covey.operator.model.job import has_lost_place
 from covey.operator.observe.jobs import Jobs
-from covey.operator.observe.quotas import NamespaceQuotas, QuotaRoom
+from covey.operator.observe.resource_quotas import NamespaceQuotas, QuotaRoom
 from covey.operator.observe.watched import Key, Watched
 from covey.operator.process.job_groups import JobGroups, JobPods, LeaderGroups
 

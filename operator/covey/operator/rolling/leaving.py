@@ -32,7 +32,8 @@ from covey.operator.intent import PATIENCE, Leaving, Move
 from covey.operator.model.observed import Observed
 from covey.operator.replicas.scale import States, choose_units
 from covey.rollout import RoleState, Stage, UnitState
-from covey.rollout.model import floor, serving
+from covey.rollout.model import serving
+from covey.rollout.window import floor
 
 #: Seconds that a pod has beyond its time: the clock does not stand still for one that never goes.
 _SLACK: Final = 60.0

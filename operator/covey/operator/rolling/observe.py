@@ -32,7 +32,8 @@ from covey.operator.model.observed import Observed, number
 from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
 from covey.operator.rolling.in_place import Turning
 from covey.rollout import RoleState, RolloutBudget, RolloutReplica, Stage, UnitState
-from covey.rollout.progress import Gate, GateHold, RolloutProgress
+from covey.rollout.gates import Gate, GateHold
+from covey.rollout.progress import RolloutProgress
 
 #: Gates as former releases called them.
 _FORMER: Final = {"Room": Gate.NODES.value}

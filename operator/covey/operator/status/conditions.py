@@ -36,7 +36,8 @@ from covey.operator.model.template_faults import asks_for_devices
 from covey.operator.plan import Plan
 from covey.operator.status.units import REASON_NOT_READY, REASON_START_HELD, REASON_SURPLUS, UnitSummary
 from covey.operator.validation import AcceptedSpec
-from covey.rollout.progress import Gate, describe_partition
+from covey.rollout.gates import Gate
+from covey.rollout.progress import describe_partition
 
 REASON_MINIMUM_MET: Final = "MinimumMet"
 

@@ -20,7 +20,7 @@ from itertools import permutations, product
 from typing import Final, NamedTuple
 
 from covey.api import core
-from covey.placement.cluster.claims import DeviceAsk, missing_class
+from covey.placement.cluster.device_claims import DeviceAsk, missing_class
 from covey.placement.cluster.selectors import DeviceCondition, in_turn, parse_selector
 
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"

@@ -25,8 +25,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from covey.api import core
-from covey.placement.cluster.claims import MOST_DEVICES, DeviceAsk
 from covey.placement.cluster.classes import DeviceClasses, Traits, traits_of
+from covey.placement.cluster.device_claims import MOST_DEVICES, DeviceAsk
 from covey.placement.cluster.resources import amount
 from covey.placement.cluster.selectors import DeviceCondition, Field, read_fields
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import group
-from covey.admission import quota
 from covey.admission.entitlement import (
     PodsTogether,
     QueueError,
@@ -26,8 +25,8 @@ from covey.admission.entitlement import (
     queue_of,
     victims,
 )
+from covey.admission.ledger import Charge, Ledger, Policy, Pool
 from covey.admission.nodes import Key
-from covey.admission.quota import Charge, Ledger, Policy, Pool
 from covey.api import core
 from covey.placement.model import Shape
 from oracle import quotas
@@ -474,7 +473,7 @@ def test_what_is_left_is_reckoned_by_blocks_as_one_by_one(
 ) -> None:
     """Units come, change and go; blocks are of one and two charges here, so that all that is skipped is tried."""
     stated = [{"name": name, "nominal": amount} for name, amount in zip((GPU, "cpu"), nominal, strict=True)]
-    with mock.patch.object(quota, "_MOST", 2):
+    with mock.patch("covey.admission.ledger._MOST", 2):
         ledger = Ledger(policies(queue("a", flavors=[{"resources": stated}])))
         for number, replica, gpu, cpu in steps:
             made = charge("a", f"u{number}", 0, replica=None if replica < 0 else replica, age=number)

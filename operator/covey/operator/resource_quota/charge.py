@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from covey.api import core
 from covey.api.constants import INTERCONNECT_CLAIMS, RESOURCE_CHANNEL
-from covey.placement.cluster.claims import DeviceAsk
 from covey.placement.cluster.classes import IMPLICIT
+from covey.placement.cluster.device_claims import DeviceAsk
 from covey.placement.cluster.resources import parse_quantity
 
 

@@ -29,8 +29,8 @@ from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
-from covey.operator.quota.balance import Balance, Demand, QuotaShortage, merge_demands
-from covey.operator.quota.charge import PodCharge, charge_of
+from covey.operator.resource_quota.balance import Balance, Demand, QuotaShortage, merge_demands
+from covey.operator.resource_quota.charge import PodCharge, charge_of
 
 _RESERVES = (Precedence.RUNNING_MINIMUM, Precedence.REPLACEMENT)
 _OF_MINIMUM = (Precedence.RUNNING_MINIMUM, Precedence.MINIMUM)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Final
 
 from covey.api import core
-from covey.operator.quota.charge import PodCharge, amounts_in
+from covey.operator.resource_quota.charge import PodCharge, amounts_in
 from covey.placement.cluster.resources import parse_quantity
 
 #: Pods, by what each is charged.

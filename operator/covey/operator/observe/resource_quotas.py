@@ -29,8 +29,8 @@ from covey.kube.resources import JOBS, LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.devices import read_charges
 from covey.operator.observe.watched import Key, Watched
-from covey.operator.quota.balance import Balance, Demand, QuotaShortage, merge_demands
-from covey.operator.quota.charge import PodCharge, charge_of
+from covey.operator.resource_quota.balance import Balance, Demand, QuotaShortage, merge_demands
+from covey.operator.resource_quota.charge import PodCharge, charge_of
 from covey.placement.cluster.resources import parse_quantity
 
 _NAMESPACE: Final = "namespace"
