@@ -158,7 +158,9 @@ class Nominations(Plugin):
         if claim is None and takes:
             claim = await self.claims.find(entry, wanted, self._quotas, self.handle.fair_loop.share)
             self.handle.fair_loop.restart()
-        # 4. What has come, or comes free; who borrows must keep nothing from minimums within nominal.
+        # 4. What has come, or comes free, where it is its turn; who borrows must keep nothing from minimums within nominal.
+        if claim is None and not self.reservations.allows(root, entry):
+            return Nomination(None)
         borrows = self._quotas.tier(entry) != FIRST
         if claim is None and not borrows and entry.asks_nodes:
             claim = self.arrivals.find_claim(entry, asked)
@@ -192,11 +194,14 @@ class Nominations(Plugin):
         return (claim is not None and bool(claim.victims)) or self._wait(entry) != 0.0
 
     def _requeue_next(self) -> None:
-        """Nodes are kept for somebody no longer: the next in line may have a domain."""
+        """Nodes are kept for somebody no longer: the next in line may have a domain, and one before it may take room."""
+        taker: Key | None = None
         for root, entry in self.handle.queue.find_refused(lambda entry: entry.decision.claim is None):
             if self._quotas.is_asleep(root) and not self._quotas.has_right(entry):
                 continue
-            takes = self._wait(entry) == 0.0
-            if (self.reservations.due(entry) or takes) and self.reservations.allows(root, entry, takes=takes):
+            if self.reservations.due(entry) and self.reservations.allows(root, entry):
                 self.handle.queue.requeue(root)
                 return
+            if taker is None and self._wait(entry) == 0.0 and self.reservations.allows(root, entry, takes=True):
+                taker = root
+                self.handle.queue.requeue(root)

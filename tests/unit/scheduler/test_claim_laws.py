@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups
@@ -191,6 +191,22 @@ class Cluster:
             assert not gone, f"kept for {root.name} although they are gone: {gone}"
 
 
+#: What comes with a step that brings no gang.
+NOBODY: Wanted = (0, 1, 0, False, False)
+
+
+# Nodes come for a gang that was at the back of the line: whoever has its turn meanwhile could preempt, and finds nobody.
+@example(
+    [(1, 2, 0, False, True), (1, 1, 0, False, False)],
+    [((step, number), NOBODY) for step, number in (("later", 23), ("restart", 0), ("later", 1), ("arrive", 0))],
+)
+@example(
+    [(0, 2, 0, False, True), (1, 3, 0, False, True), (2, 1, 0, False, False)],
+    [
+        ((step, number), NOBODY)
+        for step, number in (("later", 23), ("restart", 0), ("arrive", 0), ("later", 1), ("arrive", 1))
+    ],
+)
 @given(st.lists(wanted, min_size=1, max_size=5), st.lists(st.tuples(steps, wanted), max_size=12))
 def test_kept_room_arrives_is_bounded_and_outlives_a_restart(
     waiting: list[Wanted], happened: list[tuple[Step, Wanted]]
