@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import Backend
@@ -164,6 +164,9 @@ class Feature:
 
     Each method answers for a feature that has nothing to say. ``given``: what the plan is made from.
     """
+
+    #: What it honours, in the words of ``unsupported``: it is told where no feature of the list does.
+    HONOURS: ClassVar[frozenset[str]] = frozenset()
 
     given: PlanInput
 

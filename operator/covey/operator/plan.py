@@ -59,6 +59,7 @@ from covey.operator.replicas.creation_order import order_creations
 from covey.operator.replicas.replace import Fate, ReplicaActions, plan_replicas
 from covey.operator.replicas.replica_notes import describe_growth, removal_notes, replacement_notes
 from covey.operator.replicas.scale import replica_states, running_revisions
+from covey.operator.unsupported import find_unsupported
 from covey.operator.validation import AcceptedSpec, revision_before
 from covey.rollout.progress import RolloutProgress
 
@@ -155,6 +156,7 @@ def _plan(verdict: AcceptedSpec, observed: Observed, before: Mapping[str, Any], 
             released,
             ending.outcome,
             *(feature.outcome(changes) for feature in at(asked, "outcome")),
+            find_unsupported(features, given, intent),
             find_objects(backend, changes.tree, observed, want.deviations, intent.fixed),
             _labels(want, observed, lost, changes.routed),
             _history(verdict, accepted, want, observed, read_complete(before)),

@@ -30,6 +30,8 @@ _NOTHING: Final[Mapping[str, Mapping[int, ReplicaState]]] = {}
 class StartOrder(Feature):
     """The order in which pods start, by the gate that they are born with."""
 
+    HONOURS = frozenset({"spec.roles[].dependsOn", "spec.roles[].startup"})
+
     _waits: Mapping[int, str] = field(init=False, default_factory=dict)
 
     def outcome(self, changes: Changes) -> Outcome:

@@ -133,6 +133,8 @@ class _Asked:
 class NodeRequests(Feature):
     """Requests to an autoscaler, for units that have no place."""
 
+    HONOURS = frozenset({"requests for nodes"})
+
     @classmethod
     def applies(cls, given: PlanInput) -> bool:
         """Tell whether an autoscaler can be asked, or a root still says that one was."""

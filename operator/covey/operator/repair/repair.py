@@ -22,6 +22,10 @@ from covey.operator.replicas.replace import Fate
 class Repair(Feature):
     """Restart policies, nodes that are avoided, lost minimums, and pods on lost nodes."""
 
+    HONOURS = frozenset(
+        {"spec.gang.terminationDelaySeconds", "spec.roles[].restart", "spec.roles[].startDeadlineSeconds"}
+    )
+
     _failing: Failing = field(init=False, default_factory=Failing)
     _loss: GivenUp = field(init=False, default_factory=GivenUp)
 

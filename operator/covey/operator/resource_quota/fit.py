@@ -54,6 +54,8 @@ class Fitting:
 class ResourceQuotas(Feature):
     """Pods wait for the ResourceQuotas of their namespace, before the first of them is created."""
 
+    HONOURS = frozenset({"ResourceQuotas of its namespace"})
+
     _fitting: Fitting = field(init=False, default_factory=Fitting)
 
     @classmethod

@@ -44,6 +44,15 @@ _BROKEN: Final = "CrashLoopBackOff"
 class Evacuation(Feature):
     """Replicas that leave nodes which are to be empty, and pods whose eviction somebody asks for."""
 
+    HONOURS = frozenset(
+        {
+            "spec.disruption.allowBelowMinimum",
+            "spec.disruption.evacuateAfterSeconds",
+            "nodes that are to be empty",
+            "Evictions of its pods",
+        }
+    )
+
     @classmethod
     def applies(cls, given: PlanInput) -> bool:
         """Tell whether a node is to be empty, or a pod to be evicted."""

@@ -98,6 +98,8 @@ NO_VICTIMS: Final = Victims()
 class PreemptedReplicas(Feature):
     """Replicas that give way to claims."""
 
+    HONOURS = frozenset({"preemption of its replicas"})
+
     _victims: Victims = field(init=False, default=NO_VICTIMS)
 
     @classmethod

@@ -70,6 +70,8 @@ class Turning:
 class InPlaceUpdates(Feature):
     """Updates of pods whose replica shall be of another revision than they are, until it serves again."""
 
+    HONOURS = frozenset({"spec.roles[].update.inPlace"})
+
     def outcome(self, changes: Changes) -> Outcome:
         """The updates that begin, and those that are over."""
         layout, observed = changes.tree.layout, self.given.observed

@@ -63,6 +63,8 @@ _Fixed = Mapping[Identity, Owned]
 class RecreatedGroups(Feature):
     """Objects that are deleted and created again, one unit after another."""
 
+    HONOURS = frozenset({"the annotation covey.dev/remake"})
+
     #: The units of which that is so, and what all units share of it.
     _units: tuple[int, ...] = field(init=False, default=())
     _shared: tuple[DeleteObject, ...] = field(init=False, default=())

@@ -21,6 +21,8 @@ from covey.operator.rolling.succession import Shortage, Successions, put_questio
 class Rollout(Feature):
     """Surplus goes, missing numbers are filled, revisions are rolled, and what leaves is replaced first."""
 
+    HONOURS = frozenset({"spec.rollout", "spec.roles[].update", "edits of rolled fields"})
+
     _rolling: Rolling | None = field(init=False, default=None)
 
     def intent(self, intent: Intent) -> Intent:

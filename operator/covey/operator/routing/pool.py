@@ -27,6 +27,8 @@ REASON_NOT_SERVED: Final = "PoolsNotServed"
 class InferencePool(Feature):
     """The InferencePool that is wanted, or not any more."""
 
+    HONOURS = frozenset({"spec.routing.pool"})
+
     @classmethod
     def applies(cls, given: PlanInput) -> bool:
         """Tell whether one is wanted, or may be there."""

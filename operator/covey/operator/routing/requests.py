@@ -17,6 +17,8 @@ from covey.operator.routing.pairing import Pairing, find_pairing, with_pairs
 class RequestRouting(Feature):
     """The pairing of each replica, on its pods and in Services, and who takes requests of several revisions."""
 
+    HONOURS = frozenset({"spec.rollout.routing", "spec.roles[].serves"})
+
     _pairing: Pairing = field(init=False, default_factory=Pairing)
 
     def amend(self, changes: Changes) -> Changes:

@@ -54,6 +54,8 @@ class _Answer:
 class Drains(Feature):
     """Replicas that go gracefully, and the readiness gate by which pods take requests."""
 
+    HONOURS = frozenset({"spec.roles[].drainSeconds", "the readiness gate covey.dev/serving"})
+
     _marked: tuple[Drain, ...] = field(init=False, default=())
 
     def remove(self, removal: Outcome, intent: Intent) -> Outcome:

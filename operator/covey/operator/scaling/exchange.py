@@ -73,6 +73,8 @@ def roles_of(spec: DisaggregatedInferenceSpec) -> tuple[Role, ...]:
 class ExchangedRoles(Feature):
     """Roles with ``scaling.mode: Together``."""
 
+    HONOURS = frozenset({"spec.roles[].scaling.mode Together", "spec.scaling"})
+
     _committed: Vector = field(init=False, default_factory=dict)
     _exchange: Exchange | None = field(init=False, default=None)
 

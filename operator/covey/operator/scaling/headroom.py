@@ -55,6 +55,8 @@ class HeadroomState:
 class HeadRoom(Feature):
     """How many replicas more there would be nodes for, where somebody asks."""
 
+    HONOURS = frozenset({"the annotation covey.dev/headroom", "the annotation covey.dev/headroom-seconds"})
+
     @classmethod
     def applies(cls, given: PlanInput) -> bool:
         """Tell whether somebody asks; nothing is reported otherwise."""

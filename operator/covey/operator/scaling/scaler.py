@@ -43,6 +43,8 @@ _TAKEN: Final = {names.LABEL_UNIT_LEADER: None}
 class Scalers(Feature):
     """Roles with ``scaling.mode: External``, and the pod of each unit that stands for it."""
 
+    HONOURS = frozenset({"spec.roles[].scaling.mode External"})
+
     _roles: Mapping[str, Scaled] = field(init=False, default_factory=dict)
 
     def intent(self, intent: Intent) -> Intent:
