@@ -116,7 +116,8 @@ def find_failures(name: str, tests: Iterable[str]) -> dict[str, bool]:
     """Run tests without a feature or plugin: those that fail, and whether each names it."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
-        environment = {**os.environ, LEFT_OUT: name, REPORT: str(report), "PYTHONPATH": str(ROOT / "dev")}
+        path = os.pathsep.join(str(ROOT / folder) for folder in ("operator", "dev"))
+        environment = {**os.environ, LEFT_OUT: name, REPORT: str(report), "PYTHONPATH": path}
         command = [sys.executable, "-m", "pytest", "-p", "without", "-n0", "-q", "--tb=no", "--no-header", *tests]
         subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)
         found: dict[str, bool] = json.loads(report.read_text())
