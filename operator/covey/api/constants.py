@@ -291,6 +291,13 @@ REASON_FAILED: Final = "PlannerFailed"
 REASON_DENIED: Final = "PinDenied"
 #: kube-scheduler refused the places of a plan, for something that the planner does not model.
 REASON_UNSCHEDULABLE: Final = "Unschedulable"
+#: Those of a gang that is not planned for want of quota.
+QUOTA_REFUSALS: Final = (
+    REASON_OVER_QUOTA,
+    REASON_QUEUE_AMBIGUOUS,
+    REASON_QUEUE_NOT_FOUND,
+    REASON_QUEUE_DENIED,
+)
 #: Those of a gang that has no place, and will not have one by itself.
 REFUSALS: Final = (
     REASON_INFEASIBLE,
@@ -301,10 +308,7 @@ REFUSALS: Final = (
     REASON_FAILED,
     REASON_DENIED,
     REASON_UNSCHEDULABLE,
-    REASON_OVER_QUOTA,
-    REASON_QUEUE_AMBIGUOUS,
-    REASON_QUEUE_NOT_FOUND,
-    REASON_QUEUE_DENIED,
+    *QUOTA_REFUSALS,
 )
 
 # Reasons of ``CapacityAsked``

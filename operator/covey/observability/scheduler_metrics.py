@@ -3,9 +3,11 @@
 from itertools import product
 from typing import Final
 
+from covey.api.constants import QUOTA_REFUSALS, REFUSALS
 from covey.observability.families import FAST, LIFE, SLOW, Families
 
 FAMILIES: Final = Families("Scheduler process")
+_QUOTA: Final = ", ".join(f"`{reason}`" for reason in QUOTA_REFUSALS)
 
 # Planner and admission
 PLAN_DURATION: Final = FAMILIES.histogram(
@@ -29,8 +31,8 @@ GANG_REPLANS: Final = FAMILIES.counter(
 )
 GANG_REFUSALS: Final = FAMILIES.counter(
     "covey_gang_refusals_total",
-    "Plans that found no nodes: `Infeasible`, `SearchLimit`, and gangs that were not planned for want of quota:"
-    " `OverQuota`, `QueueAmbiguous`, `QueueNotFound`, `QueueDenied`. A gang is planned again whenever capacity comes free.",
+    f"Plans that found no nodes: `Infeasible`, `SearchLimit`, and gangs that were not planned for want of quota: {_QUOTA}."
+    " A gang is planned again whenever capacity comes free.",
     "reason",
 )
 HEADROOM_DURATION: Final = FAMILIES.histogram(
@@ -59,9 +61,8 @@ UNREAD_GROUPS: Final = FAMILIES.gauge(
 )
 GANGS_WAITING: Final = FAMILIES.gauge(
     "covey_gangs_waiting",
-    "Gangs whose minimum is not assigned nodes: `Waiting` (pods are missing, or about to be planned), `Infeasible`, `SearchLimit`,"
-    " `InvalidTopology`, `Invalid`, `Unsupported`, `PlannerFailed`, `PinDenied` (the API server does not take a pin),"
-    " `OverQuota`, `QueueAmbiguous`, `QueueNotFound`, `QueueDenied`, `Other`.",
+    "Gangs whose minimum is not assigned nodes: `Waiting` (pods are missing, or about to be planned),"
+    f" {', '.join(f'`{reason}`' for reason in REFUSALS)}, `Other`.",
     "reason",
 )
 GANGS_WAITING_OLDEST: Final = FAMILIES.gauge(
