@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Backoff, Role, Serves, Startup
-from covey.api.routing import LlmdLabels, LwsLabels
+from covey.api.routing import Compat, LlmdLabels, LwsLabels
 from covey.compile import environment, identity, interconnect, pod_budget
 from covey.compile.groups import Anchor, Groups, Membership
 from covey.compile.identity import Owner, ReplicaKey, Slot, fit_label
@@ -48,8 +48,22 @@ def leader_worker_set_labels(owner: Owner, slot: Slot, revision: RoleRevision, *
     return {name: str(value) for name, value in zip(names.LWS_LABELS, values, strict=True)}
 
 
-#: Values of llm-d's label.
-LLMD_ROLES: Final = {Serves.PREFILL: "prefill", Serves.DECODE: "decode", Serves.BOTH: "prefill-decode"}
+@dataclass(frozen=True, slots=True)
+class RouterLabel:
+    """The label by which a router of others knows what a pod serves; of one that serves both it stays as others set it."""
+
+    key: str
+    values: Mapping[Serves, str]
+    is_asked: Callable[[Compat], bool]
+
+
+ROUTER_LABELS: Final = (
+    RouterLabel(
+        names.LABEL_LLMD_ROLE,
+        {Serves.PREFILL: "prefill", Serves.DECODE: "decode", Serves.BOTH: "prefill-decode"},
+        lambda compat: compat.llmd is LlmdLabels.ALWAYS,
+    ),
+)
 
 #: How often the replica that a pod belongs to was recreated, for whatever reason.
 ANNOTATION_RESTARTS: Final = "covey.dev/restarts"
@@ -243,14 +257,15 @@ class PodFactory:
         """LeaderWorkerSet's labels of a slot's pod, asked for or not."""
         return leader_worker_set_labels(self._owner, slot, self.revision_of(slot), alone=len(self._roles) == 1)
 
-    def llmd_labels(self, role: str, labels: Mapping[str, str]) -> Mapping[str, str | None]:
-        """llm-d's label on a pod of a role that has these labels: none while it drains."""
+    def router_labels(self, role: str, labels: Mapping[str, str]) -> Mapping[str, str | None]:
+        """Labels of routers on a pod of a role that has these labels: none while it drains."""
         capability = self._roles[role].capability if role in self._roles else None
-        if self._spec.compat.llmd is not LlmdLabels.ALWAYS or capability is None:
+        if capability is None:
             return {}
-        kept = labels.get(names.LABEL_LLMD_ROLE) if capability is Serves.BOTH else None
+        kept = labels if capability is Serves.BOTH else {}
         draining = names.LABEL_DRAINING in labels
-        return {names.LABEL_LLMD_ROLE: None if draining else kept or LLMD_ROLES[capability]}
+        asked = (label for label in ROUTER_LABELS if label.is_asked(self._spec.compat))
+        return {label.key: None if draining else kept.get(label.key) or label.values[capability] for label in asked}
 
     def router_annotations(self, role: str) -> Mapping[str, str]:
         """Annotations by which SGLang's router finds the bootstrap server of a role's pods."""
@@ -282,7 +297,7 @@ class PodFactory:
             **self.protection(slot),
             names.LABEL_REVISION: revision.hash,
             **self._pairing(slot.role, revision),
-            **self.llmd_labels(slot.role, {}),
+            **self.router_labels(slot.role, {}),
             names.LABEL_ADDRESS: ADDRESSED,
             names.LABEL_ENDPOINT: ADDRESSED,
             **told.labels,

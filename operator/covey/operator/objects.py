@@ -255,7 +255,7 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str], held
             wanted[names.LABEL_ENDPOINT] = ADDRESSED
         if not _LWS.isdisjoint(labels):
             wanted |= _withdrawn(tree, slot, labels, wanted)
-        wanted |= tree.pods.llmd_labels(slot.role, labels)
+        wanted |= tree.pods.router_labels(slot.role, labels)
         notes = tree.pods.router_annotations(slot.role)
         wrong = {key: value for key, value in wanted.items() if labels.get(key) != value}
         stale = {key: value for key, value in notes.items() if pod.metadata.annotation(key) != value}

@@ -26,8 +26,8 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.routing import LlmdLabels
 from covey.compile.identity import ReplicaKey, slot_of
+from covey.compile.pods import ROUTER_LABELS
 from covey.model import podstate
 from covey.operator.feature import Changes, Feature
 from covey.operator.intent import Intent
@@ -89,8 +89,9 @@ def drain(
     """
     longest = {place: claimed_replica.claim.max_drain for place, claimed_replica in claimed.items()}
     outcome = _drain(spec, surplus, observed, longest)
-    if outcome.actions.drain and spec.compat.llmd is LlmdLabels.ALWAYS:
-        hidden = tuple(replace(drained, withdrawn=(names.LABEL_LLMD_ROLE,)) for drained in outcome.actions.drain)
+    withdrawn = tuple(label.key for label in ROUTER_LABELS if label.is_asked(spec.compat))
+    if outcome.actions.drain and withdrawn:
+        hidden = tuple(replace(drained, withdrawn=withdrawn) for drained in outcome.actions.drain)
         outcome = replace(outcome, actions=replace(outcome.actions, drain=hidden))
     if not claimed:
         return outcome
