@@ -96,6 +96,4 @@ RESOURCE_CLAIM_TEMPLATES: Final = Resource("resource.k8s.io", "v1", "resourcecla
 COMPUTE_DOMAINS: Final = Resource("resource.nvidia.com", "v1beta1", "computedomains", "ComputeDomain")
 VOLCANO_POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 HYPER_NODES: Final = Resource("topology.volcano.sh", "v1alpha1", "hypernodes", "HyperNode", namespaced=False)
-PROVISIONING_REQUESTS: Final = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest")
 INFERENCE_POOLS: Final = Resource("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool")
-CAPACITY_BUFFERS: Final = Resource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer")

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from builders.inferences import role
 from covey.api import constants as names
 from covey.api import core
-from covey.kube.resources import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS
+from covey.kube.resources import POD_TEMPLATES
 from covey.operator.capacity.answers import CapacityAnswer, RequestEnd, read_ended
+from covey.operator.model.capacity import CAPACITY_BUFFERS, PROVISIONING_REQUESTS
 from unit.operator.test_capacity import (
     BUFFERS,
     COMING,

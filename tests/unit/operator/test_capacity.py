@@ -19,10 +19,10 @@ from covey.api import core
 from covey.api.core import rfc3339
 from covey.backends import Owned
 from covey.compile.identity import group_name, slot_of
-from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, PROVISIONING_REQUESTS
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES
 from covey.model import podstate
 from covey.operator.model.actions import Object
-from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, Provider
+from covey.operator.model.capacity import ASK_KINDS, PROVISIONING_REQUESTS, AutoscalerSettings, Provider
 from unit.operator.world import World
 
 REQUESTS = AutoscalerSettings(Provider.PROVISIONING_REQUEST)

@@ -9,7 +9,8 @@ import pytest
 from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import NodesAsked, read_asked
-from covey.kube.resources import CAPACITY_BUFFERS, COMPOSITE_POD_GROUPS, POD_TEMPLATES
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES
+from covey.operator.model.capacity import CAPACITY_BUFFERS
 from unit.operator.test_capacity import BUFFERS, COMING, FOUND, NOT_FOUND, REQUESTS, Asking, gang, gpus, refused
 from unit.operator.test_elastic_asks import asking, rack, topology
 

@@ -19,46 +19,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
-from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import read_json
 from covey.backends import Owned
-from covey.operator.model.capacity import AutoscalerSettings, Provider
-
-
-class CapacityAnswer(StrEnum):
-    """Answers, in the order in which they are reported: the reasons of ``CapacityAsked``."""
-
-    MISSING = names.REASON_PROVIDER_MISSING
-    UNKNOWN_LEVEL = names.REASON_LEVEL_UNKNOWN
-    FAILED = names.REASON_CAPACITY_FAILED
-    NO_CAPACITY = names.REASON_NO_CAPACITY
-    DISAGREED = names.REASON_DISAGREED
-    NOTHING_CAME = names.REASON_NOTHING_CAME
-    SILENT = names.REASON_NO_ANSWER
-    ASKED = names.REASON_ASKED
-    COMING = names.REASON_COMING
-
+from covey.operator.model.capacity import AutoscalerSettings, CapacityAnswer
 
 #: With any of these no part of a unit is asked for any longer: the others would stand empty.
 REFUSED: Final = frozenset({CapacityAnswer.FAILED, CapacityAnswer.NO_CAPACITY})
-#: Answers of requests whose nodes may still come, and for each provider those by which some are on their way.
+#: Answers of requests whose nodes may still come.
 OPEN: Final = frozenset({CapacityAnswer.ASKED, CapacityAnswer.COMING, CapacityAnswer.DISAGREED})
-COMING: Final[Mapping[Provider, frozenset[CapacityAnswer]]] = {
-    Provider.PROVISIONING_REQUEST: frozenset({CapacityAnswer.COMING}),
-    # Karpenter counts nodes that it is making as if they were there.
-    Provider.CAPACITY_BUFFER: frozenset({CapacityAnswer.COMING, CapacityAnswer.DISAGREED}),
-}
 #: How a request ends whose answer was believed for long enough.
 _ENDS: Final[Mapping[CapacityAnswer, CapacityAnswer]] = {
     CapacityAnswer.COMING: CapacityAnswer.NOTHING_CAME,
     CapacityAnswer.DISAGREED: CapacityAnswer.DISAGREED,
 }
-#: Of ``Provisioned`` False: an error of the cluster-autoscaler itself, which looks again in its next loop.
-_PASSING: Final = "FailedToCheckCapacity"
 #: Seconds of back-off that a mark may name: more than anybody can have set.
 _MOST: Final = 1e6
 
@@ -87,35 +63,11 @@ def read_reply(request: Owned, came: float | None, capacity: AutoscalerSettings,
         now: the time. Both in seconds since the epoch.
     """
     conditions = {condition.type: condition for condition in request.status.conditions or ()}
-    read = _read_buffer if capacity.provider is Provider.CAPACITY_BUFFER else _read_provisioning
-    answer, condition = read(conditions)
+    answer, condition = capacity.api.read(conditions)
     begun = core.seconds(request.metadata.creation_timestamp) or now
     answered = core.seconds(condition.last_transition_time) if condition is not None else None
     since = max(answered or begun, came or 0.0)
     return Reply(CapacityAnswer.SILENT if condition is None and now >= since + capacity.wait else answer, since)
-
-
-def _read_provisioning(conditions: Mapping[str, core.Condition]) -> tuple[CapacityAnswer, core.Condition | None]:
-    for kind, answer in (("Failed", CapacityAnswer.FAILED), ("CapacityRevoked", CapacityAnswer.NOTHING_CAME)):
-        if kind in conditions and conditions[kind].status == "True":
-            return answer, conditions[kind]
-    condition = conditions.get("Provisioned")
-    if condition is None or condition.status == "Unknown":
-        return CapacityAnswer.ASKED, None
-    if condition.status == "False":
-        return (CapacityAnswer.ASKED, None) if condition.reason == _PASSING else (CapacityAnswer.NO_CAPACITY, condition)
-    return (CapacityAnswer.DISAGREED if condition.reason == "CapacityIsFound" else CapacityAnswer.COMING), condition
-
-
-def _read_buffer(conditions: Mapping[str, core.Condition]) -> tuple[CapacityAnswer, core.Condition | None]:
-    ready, condition = conditions.get("ReadyForProvisioning"), conditions.get("Provisioning")
-    if ready is not None and ready.status == "False":
-        return CapacityAnswer.NO_CAPACITY, ready
-    if condition is None or condition.reason not in {"FitsExistingCapacity", "RequiresNewCapacity"}:
-        return CapacityAnswer.ASKED, None
-    return (
-        CapacityAnswer.DISAGREED if condition.reason == "FitsExistingCapacity" else CapacityAnswer.COMING
-    ), condition
 
 
 @dataclass(frozen=True, slots=True)

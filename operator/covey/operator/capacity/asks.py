@@ -43,13 +43,13 @@ from covey.compile.groups import Levels
 from covey.compile.identity import group_name
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_TEMPLATES, Resource
 from covey.model import podstate
-from covey.operator.capacity.answers import COMING, OPEN, REFUSED, CapacityAnswer
+from covey.operator.capacity.answers import OPEN, REFUSED
 from covey.operator.capacity.parts import PodSet, WaitingUnit, find_choices, find_surplus
 from covey.operator.capacity.requests import NodeRequest, read_requests
 from covey.operator.feature import Changes, Feature, PlanInput
 from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
-from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, Provider
+from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, CapacityAnswer
 from covey.operator.model.claimed import read_claim
 from covey.operator.model.observed import Observed
 from covey.operator.objects import add_digest
@@ -335,7 +335,7 @@ def _step(
         ended, goes, template_goes = None, True, True
     elif fate is _Fate.REFUSED and ended is None:
         ended = request.end(request.answer, capacity, now)
-    elif fate is _Fate.UNWANTED and not request.is_over and request.answer not in COMING[capacity.provider]:
+    elif fate is _Fate.UNWANTED and not request.is_over and request.answer not in capacity.api.coming:
         unwanted = request.unwanted or now
         # Without a PodTemplate nobody would know since when.
         if template is None or now >= unwanted + capacity.after:
@@ -396,17 +396,16 @@ def _bodies(
     )
     head = {"apiVersion": capacity.kind.api_version, "kind": capacity.kind.kind}
     yield tuple(
-        add_digest({**head, "metadata": metadata[request.name], "spec": _spec(request.name, part.count, capacity)})
+        add_digest(
+            {
+                **head,
+                "metadata": metadata[request.name],
+                "spec": capacity.api.spec(request.name, part.count, capacity.class_name),
+            }
+        )
         for part, request in missing
         if request.template is not None
     )
-
-
-def _spec(name: str, count: int, capacity: AutoscalerSettings) -> Object:
-    template = {"podTemplateRef": {"name": name}}
-    if capacity.provider is Provider.CAPACITY_BUFFER:
-        return {**template, "replicas": count}
-    return {"provisioningClassName": capacity.class_name, "podSets": [{**template, "count": count}]}
 
 
 def _note_roots(notes: Mapping[str, str | None], roots: Iterable[Owned]) -> Iterator[Annotate]:
@@ -429,7 +428,7 @@ def _describe_open(unit: _Asked, root: Owned | None, capacity: AutoscalerSetting
         return root.metadata.annotation(names.ANNOTATION_CAPACITY_ASKED) if root is not None and standing else None
     parts = [ask.part for ask in unit.asks if ask.part is not None and not ask.part.surplus]
     named = [part for part in parts if part.domain]
-    is_coming = any(request.answer in COMING[capacity.provider] for request in standing)
+    is_coming = any(request.answer in capacity.api.coming for request in standing)
     if not parts or len(standing) < len(parts) or not (named or is_coming):
         return None
     labels = set.intersection(*(set(part.template["spec"].get("nodeSelector", {}).items()) for part in named or parts))

@@ -11,8 +11,8 @@ from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.compile.identity import short_hash
-from covey.operator.capacity.answers import REFUSED, CapacityAnswer, Reply, RequestEnd, read_ended, read_reply
-from covey.operator.model.capacity import AutoscalerSettings, Provider
+from covey.operator.capacity.answers import REFUSED, Reply, RequestEnd, read_ended, read_reply
+from covey.operator.model.capacity import AutoscalerSettings, CapacityAnswer
 from covey.operator.model.observed import Observed
 
 #: Seconds to which the back-off is doubled, and the part of it that is added at most: what has ended in one bad hour of a
@@ -67,8 +67,7 @@ class NodeRequest:
         """The mark of its end with this answer. Nodes that came and did not help would be bought for nothing again."""
         before = self.ended.backoff if self.ended is not None else 0.0
         backoff = max(capacity.wait, min(2 * before, _LONGEST))
-        # Of nodes that it has made Karpenter says that the pods fit on those that there are.
-        made = answer is CapacityAnswer.DISAGREED and capacity.provider is Provider.CAPACITY_BUFFER
+        made = answer is CapacityAnswer.DISAGREED and answer in capacity.api.coming
         share = int(short_hash(self.name, 8), 16) / 16**8
         again = None if made or self.came is not None else math.ceil(now + backoff * (1 + _JITTER * share))
         return RequestEnd(answer, self.owned.metadata.uid if self.owned is not None else "", backoff, again)
