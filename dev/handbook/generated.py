@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from covey.observability import reference
-from handbook import decisions, examples, fields, programs, settings
+from handbook import decisions, examples, fields, programs, settings, words
 from handbook.pages import DOCS
 
 GENERATORS: Final[Mapping[str, Callable[..., str]]] = {
@@ -25,6 +25,7 @@ GENERATORS: Final[Mapping[str, Callable[..., str]]] = {
     "decisions": decisions.table,
     "metrics": reference.tables,
     "settings": settings.reference,
+    "words": words.table,
 }
 _PART: Final = re.compile(
     r"^(?P<begin><!-- generated: (?P<name>\w+) *(?P<arguments>[^>]*?) *-->)$(?:.*?)^(?P<end><!-- end of generated -->)$",
