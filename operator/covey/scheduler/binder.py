@@ -219,7 +219,6 @@ class Binder:
 
     async def _decide(self, root: Key) -> None:
         """Look at a unit as a whole."""
-        self._fair_loop.restart()
         try:
             progress = await self._count(root)
             if progress is not None and progress.may_go():

@@ -156,7 +156,6 @@ class Scheduler:
     async def run_pass(self) -> None:
         """Go step by step, until nobody is left who may get nodes now."""
         attempts: dict[Key, int] = {}
-        self.fair_loop.restart()
         while True:
             await self._take_in()
             root = await self._pop()
@@ -417,7 +416,6 @@ class Scheduler:
                 answer: Plan | Refusal = planner(gang, inventory)
             else:
                 answer = await asyncio.to_thread(planner, gang, inventory)
-        self.fair_loop.restart()
         metrics.PLAN_DURATION.labels(answer.verdict.value).observe(time.perf_counter() - started)
         return answer
 
@@ -437,7 +435,6 @@ class Scheduler:
         if answer.verdict is Verdict.INFEASIBLE:
             move = await self._moves.find(entry.unit, state.gang)
             refused = replace(refused, decision=replace(refused.decision, move=move))
-            self.fair_loop.restart()
         before = self.queue.decision(root)
         hint = await self._count_fits(root, hint_for_minimum(state.gang, self._capacity.planned))
         if answer.verdict is Verdict.UNKNOWN:
@@ -459,7 +456,6 @@ class Scheduler:
         hint = hint_for_surplus(state.gang, self._capacity.planned)
         with self._snapshot(root) as inventory:
             refusal = await asyncio.to_thread(explain_surplus, state.gang, inventory)
-        self.fair_loop.restart()
         hint = await self._count_fits(root, hint)
         refused = with_refusal(entry, refusal) if refusal is not None else replace(entry, refused=True)
         self._add_unschedulable(root, refused, hint, state.closed)
@@ -479,7 +475,6 @@ class Scheduler:
             return  # its status has no field for what it would get
         for plugin in self._at["post_filter"]:
             nomination = await plugin.post_filter(state, entry)
-            self.fair_loop.restart()
             if self.queue.get(root) is not entry:
                 return
             if nomination is not None:

@@ -17,22 +17,32 @@ SLICE: Final = 0.004
 class FairLoop:
     """The event loop, as those see it who do long work on it by turns.
 
+    A turn ends when the loop has gone round, and no other way: who waited for something that was there already has given
+    nobody a turn.
+
     Args:
         clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._begun = clock()
+        #: When the first of this turn asked; None once the loop has gone round since.
+        self._begun: float | None = None
         self._next = asyncio.Lock()
-
-    def restart(self) -> None:
-        """Others have just had their turn."""
-        self._begun = self._clock()
 
     async def share(self) -> None:
         """Let others have their turn, if it is time."""
-        if self._clock() - self._begun > SLICE:
+        if self._begun is None:
+            self._begin()
+        elif self._clock() - self._begun > SLICE:
             async with self._next:
                 await asyncio.sleep(0)
-                self._begun = self._clock()
+                self._begin()
+
+    def _begin(self) -> None:
+        if self._begun is None:
+            asyncio.get_running_loop().call_soon(self._end)
+        self._begun = self._clock()
+
+    def _end(self) -> None:
+        self._begun = None

@@ -154,10 +154,8 @@ class Nominations(Plugin):
         if current is not None and follows:
             standing = await self.claims.follow(entry, asked, current, self._quotas)
             claim = self.reservations.renew(root, standing)
-            self.handle.fair_loop.restart()
         if claim is None and takes:
             claim = await self.claims.find(entry, wanted, self._quotas, self.handle.fair_loop.share)
-            self.handle.fair_loop.restart()
         # 4. What has come, or comes free, where it is its turn; who borrows must keep nothing from minimums within nominal.
         if claim is None and not self.reservations.allows(root, entry):
             return Nomination(None)
