@@ -21,8 +21,8 @@ from covey.compile.pods import delay
 from covey.model import podstate
 from covey.operator.model.observed import current
 from covey.operator.plan import Plan
-from covey.operator.repair import history
-from covey.operator.repair.history import ANNOTATION
+from covey.operator.repair import failure_log
+from covey.operator.repair.failure_log import ANNOTATION
 from unit.operator.world import World
 
 
@@ -354,12 +354,12 @@ def test_the_log_is_bounded_and_survives_nonsense() -> None:
     refuse(world)
     world.settle()
     (root,) = [each for each in world.objects.values() if each.metadata.annotation(ANNOTATION)]
-    assert len(history.read_log(root).failures) == 128
+    assert len(failure_log.read_log(root).failures) == 128
     endless = '{"units": {"0": {"at": "2026-01-01T00:00:00Z", "restarts": 1e999, "failures": 0}}}'
     nonsense = ("{", "[]", '{"log": [{}]}', '{"log": 3}', "null", '{"units": 3}', '{"units": {"0": 1}}')
     for text in (*nonsense, endless, "[" * 100_000):
         broken = msgspec.structs.replace(root.metadata, annotations={ANNOTATION: text})
-        assert history.read_log(msgspec.structs.replace(root, metadata=broken)) == history.Log()
+        assert failure_log.read_log(msgspec.structs.replace(root, metadata=broken)) == failure_log.Log()
     assert json.loads(root.metadata.annotation(ANNOTATION) or "")["log"]
 
 

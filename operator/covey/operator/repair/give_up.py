@@ -41,8 +41,8 @@ from covey.operator.model.actions import Actions, Annotate, DeletePod, Note, Out
 from covey.operator.model.observed import Observed, Place
 from covey.operator.model.recorded_status import RecordedUnit, recorded_units
 from covey.operator.repair.failures import pods_of
-from covey.operator.repair.history import Tally
 from covey.operator.repair.minimum import Minimums, find_shortages
+from covey.operator.repair.tally import Tally
 from covey.operator.replicas.replace import Fate
 from covey.operator.replicas.scale import States
 

@@ -1,18 +1,15 @@
 """Failed replicas, and their fates by the restart policy of their role.
 
 Everything follows from the objects: a pod carries how often its replica has failed in a row and when last (``Past``),
-the leader of a replica when that was first Ready, a unit's first object the latest failures (``logbook``). A failure is
-noted there before anything is given up for it, so that it is counted once, wherever the operator is killed. It is known
-again by the restarts that its pods have seen: successors have seen one more.
-
-Reports of failures: Events, and remarks for conditions while something has to be done.
+the leader of a replica when that was first Ready, a unit's first object the latest failures (``failure_log``). A failure
+is noted there before anything is given up for it, so that it is counted once, wherever the operator is killed. It is
+known again by the restarts that its pods have seen: successors have seen one more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Final
 
 from covey.api import constants as names
@@ -28,89 +25,13 @@ from covey.compile.revision import RoleRevision
 from covey.model import image_update, podstate
 from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
 from covey.operator.model.observed import Observed, Place
-from covey.operator.repair import failures, history
+from covey.operator.repair import avoided_nodes, container_restarts, failures, recovered, restart_window
+from covey.operator.repair.failure_log import Failure
 from covey.operator.repair.failures import FailureCause, Fault, ended_last, overdue, ready_since
 from covey.operator.repair.give_up import UnitRestarts
-from covey.operator.repair.history import Failure, Tally
+from covey.operator.repair.reports import Exhausted, remark_failures, tell_failures
+from covey.operator.repair.tally import Tally
 from covey.operator.replicas.replace import NO_FATE, Fate, ReplicaActions, is_broken
-
-#: Reason of ``Degraded``, and of the Event when it begins.
-REASON_EXHAUSTED: Final = "RestartsExhausted"
-#: Reason of ``NodesAvoided``.
-REASON_AVOIDED: Final = "NodeAvoided"
-#: Nodes that are named in one message.
-_NAMED: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Exhausted:
-    """A replica that is left failed; ``is_new``: from now on.
-
-    ``until``: it serves again, and is forgiven then if that lasts (seconds since the epoch).
-    """
-
-    unit: int
-    role: str
-    number: int
-    failures: int
-    most: int
-    is_new: bool
-    until: float | None = None
-
-    def __str__(self) -> str:
-        """The replica, its failures in a row and the limit, as a sentence."""
-        return (
-            f"replica {self.number} of {self.role} in unit {self.unit} failed {self.failures} times in a row, and "
-            f"restart.maxRestarts is {self.most}"
-        )
-
-
-def tell_failures(new: Sequence[Failure], exhausted: Sequence[Exhausted]) -> Iterator[Note]:
-    """Make one Event for all failures of a role for one reason: those of a rack must not use up the Events."""
-    for (role, why), group in groupby(sorted(new, key=_role_and_why), key=_role_and_why):
-        failures = list(group)
-        nodes = sorted({node for failure in failures for node in failure.nodes})
-        where = f" on {', '.join(nodes[:_NAMED])}{' and others' if len(nodes) > _NAMED else ''}" if nodes else ""
-        what = _text(failures[0]) if len(failures) == 1 else f"{len(failures)} replicas of {role}"
-        detail = f" ({failures[0].detail})" if failures[0].detail else ""
-        row = (
-            f", {failures[0].past.failures} times in a row"
-            if len(failures) == 1 and failures[0].past.failures > 1
-            else ""
-        )
-        yield Note("ReplicaFailed", f"{what} failed{where}: {why}{detail}{row}", "Restart", warning=True)
-    for first in [entry for entry in exhausted if entry.is_new][:1]:
-        yield Note(REASON_EXHAUSTED, f"{first}: it is left as it is", "Restart", warning=True)
-
-
-def remark_failures(exhausted: Sequence[Exhausted], avoided: Sequence[Avoided]) -> Iterator[Remark]:
-    """Remarks that hold until somebody acts, or time has passed: exhausted restarts, avoided nodes."""
-    if exhausted:
-        first = min(exhausted, key=lambda entry: entry.until is not None)
-        more = f" (and {len(exhausted) - 1} more)" if len(exhausted) > 1 else ""
-        what = (
-            f"it serves again, and is forgiven at {core.rfc3339(first.until)} if that lasts"
-            if first.until is not None
-            else f"raise spec.roles[{first.role}].restart.maxRestarts, delete its failed pods for one more try, or roll out a "
-            "template that works"
-        )
-        yield Remark(names.DEGRADED, REASON_EXHAUSTED, f"{first}: it is left as it is{more}; {what}")
-    if avoided:
-        texts = [f"{entry} until {core.rfc3339(entry.until)} ({entry.reason})" for entry in avoided[:_NAMED]]
-        rest = f"; and {len(avoided) - _NAMED} more" if len(avoided) > _NAMED else ""
-        message = f"new pods keep off {'; '.join(texts)}{rest}: see what is wrong there, and cordon what is broken"
-        yield Remark(names.NODES_AVOIDED, REASON_AVOIDED, message)
-
-
-def _role_and_why(failure: Failure) -> tuple[str, str]:
-    return failure.replica.partition("/")[0], failure.why
-
-
-def _text(failure: Failure) -> str:
-    role, _, number = failure.replica.partition("/")
-    number, _, index = number.partition("/")
-    return f"{f'pod {index} of ' if index else ''}replica {number} of {role} in unit {failure.unit}"
-
 
 _WHOLE: Final = Fate(whole=True)
 
@@ -204,7 +125,7 @@ class _FailureJudge:
         self._reserves = reserves
         self._tally = Tally(tree, observed)
         self._units = UnitRestarts(self._tally, observed)
-        self._spare = failures.Spare(tree, observed)
+        self._spare = restart_window.Spare(tree, observed)
         self._fates: dict[ReplicaKey, Fate] = {}
         self._marks: list[Annotate] = []
         self._exhausted: list[Exhausted] = []
@@ -238,8 +159,8 @@ class _FailureJudge:
         if not faults and since is None:
             self._start(places, revision, role, policy)
         elif not faults:
-            self._marks += failures.tell_scheduler(places, self._observed.now)
-            self._marks += failures.add_sidecars(places) if policy is not RestartPolicy.NONE else ()
+            self._marks += recovered.tell_scheduler(places, self._observed.now)
+            self._marks += container_restarts.add_sidecars(places) if policy is not RestartPolicy.NONE else ()
         # 5. A unit that is recreated goes as one, when all replicas have been looked at.
         lost = whole and is_broken(self._name, places)
         if policy is RestartPolicy.RECREATE_UNIT and not fate.kept and (fate.broken or lost):
@@ -260,10 +181,10 @@ class _FailureJudge:
             return False
         if any(map(image_update.container_statuses, alone)):
             return False
-        if policy is not RestartPolicy.NONE and any(map(failures.lacks_baseline, alone)):
+        if policy is not RestartPolicy.NONE and any(map(container_restarts.lacks_baseline, alone)):
             return False
         if podstate.ready_since(alone[0]) is not None:
-            return not failures.is_untold(alone[0])
+            return not recovered.is_untold(alone[0])
         notes = policy is not RestartPolicy.NONE or role.start_deadline_seconds or podstate.past(alone[0]).failures
         return not (notes and any(map(podstate.is_bound, alone)))
 
@@ -283,14 +204,16 @@ class _FailureJudge:
         # While images are updated in place the kubelet restarts containers on purpose, and their peers may crash for it.
         restarts = not any(place.now is not None and image_update.is_open(place.now) for place in places)
         restarts = restarts and policy is not RestartPolicy.NONE and since is not None
-        counted = failures.replacements_count_since(places) if restarts else None
+        counted = container_restarts.replacements_count_since(places) if restarts else None
         for place in places:
             if place.now is None:
                 fault = ended_last(place)
                 if fault is not None:
                     yield fault
                 continue
-            container = failures.restarted(place.now, revision, place.slot.index, counted) if restarts else None
+            container = (
+                container_restarts.restarted(place.now, revision, place.slot.index, counted) if restarts else None
+            )
             if container is not None:
                 detail = failures.trouble_of(place.now, container.name) or f"container {container.name}"
                 yield Fault(place.slot, place.now, FailureCause.RESTARTED, detail)
@@ -319,11 +242,11 @@ class _FailureJudge:
         wait = past.starts_at(role.backoff) - self._observed.now
         exhausted = most is not None and past.failures > most
         until = None
-        if failures.is_over(places, faults):
-            ready = failures.serves_since(places, past.failed_at)
+        if recovered.is_over(places, faults):
+            ready = recovered.serves_since(places, past.failed_at)
             until = ready + memory(role.backoff)
             if not exhausted or until <= self._observed.now:
-                self._marks += failures.forgive(places, ready)
+                self._marks += recovered.forgive(places, ready)
                 return before
             self._again.append(until - self._observed.now)
         if most is not None and exhausted:
@@ -335,7 +258,7 @@ class _FailureJudge:
             failed = {fault.pod.metadata.uid for fault in faults if not podstate.is_dead(fault.pod)}
             pasts = dict.fromkeys((place.slot for place in places), past)
             return replace(before, broken=not alone, failed={*before.failed, *failed}, pasts={**before.pasts, **pasts})
-        self._marks += failures.mark_left(faults, past.failed_at, exhausted=exhausted)
+        self._marks += recovered.mark_left(faults, past.failed_at, exhausted=exhausted)
         return replace(before, kept={*before.kept, *(place.slot for place in places)})
 
     def _may_go(self, places: Sequence[Place], role: Role, faults: Sequence[Fault]) -> bool:
@@ -350,9 +273,12 @@ class _FailureJudge:
         if len(pods) < revision.size or not (wanted or podstate.past(pods[0]).failures):
             return
         behind = [
-            failures.annotate(pod, {names.ANNOTATION_RESTART_BASELINE: failures.dump_baseline(failures.counts(pod))})
+            failures.annotate(
+                pod,
+                {names.ANNOTATION_RESTART_BASELINE: container_restarts.dump_baseline(container_restarts.counts(pod))},
+            )
             for index, pod in enumerate(pods)
-            if failures.restarted(pod, revision, index) is not None or failures.lacks_baseline(pod)
+            if container_restarts.restarted(pod, revision, index) is not None or container_restarts.lacks_baseline(pod)
         ]
         # In a pass of their own: the mark says that they are written.
         self._marks += behind or [
@@ -370,7 +296,7 @@ class _FailureJudge:
     def result(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
         """The result of all judgements."""
         now, new = self._observed.now, tuple(self._tally.new)
-        avoided = (*history.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
+        avoided = (*avoided_nodes.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
         self._again += [entry.until - now for entry in avoided]
         return Failing(
             self._fates,

@@ -11,8 +11,8 @@ from covey.compile import ReplicaKey, Tree
 from covey.operator.feature import Changes, Completion, Feature, StatusPart
 from covey.operator.intent import Intent
 from covey.operator.model.actions import Outcome, sum_outcomes
+from covey.operator.repair.avoided_nodes import nodes_told
 from covey.operator.repair.give_up import GivenUp, find_loss, loss_fields
-from covey.operator.repair.history import nodes_told
 from covey.operator.repair.judge import Failing, find_failing
 from covey.operator.repair.lost_nodes import find_stranded
 from covey.operator.replicas.replace import Fate
