@@ -19,8 +19,9 @@ from covey.backends import Backend
 from covey.compile import Layout, Owner, ReplicaKey, Revision, Slot, Tree, UnitCount
 from covey.compile.groups import Levels
 from covey.operator.intent import Intent
-from covey.operator.model.actions import CreatePod, Outcome
+from covey.operator.model.actions import CreatePod
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome
 from covey.operator.model.problem import Problem
 from covey.operator.objects import Deviation, with_former_budget
 from covey.operator.replicas.raised import with_met_minimums

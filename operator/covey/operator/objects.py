@@ -37,11 +37,12 @@ from covey.compile.revision import Revision
 from covey.kube.resources import INFERENCE_POOLS, POD_DISRUPTION_BUDGETS, SERVICES
 from covey.model import podstate
 from covey.operator.model.accepted import Accepted
-from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Outcome, Relabel, Remark
+from covey.operator.model.actions import Actions, DeleteObject, DeletePod, Mark, Object, Relabel
 from covey.operator.model.capacity import ASK_KINDS
 from covey.operator.model.compute_domains import domain_of, find_joined
 from covey.operator.model.objects import ANNOTATION_APPLIED, ANNOTATION_NUMBER, CONTROLLER_REVISIONS
 from covey.operator.model.observed import SHARED_BUDGET, Observed
+from covey.operator.model.outcome import Outcome, Remark
 
 #: A group is being deleted for long, and pods wait for its end.
 REASON_NOT_GONE: Final = "GroupNotGone"

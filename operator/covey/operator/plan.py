@@ -32,17 +32,9 @@ from covey.operator.feature import (
 )
 from covey.operator.intent import Intent
 from covey.operator.model.accepted import Accepted
-from covey.operator.model.actions import (
-    Actions,
-    CreatePod,
-    DeletePod,
-    Note,
-    Outcome,
-    Relabel,
-    Remark,
-    sum_outcomes,
-)
+from covey.operator.model.actions import Actions, CreatePod, DeletePod, Note, Relabel
 from covey.operator.model.observed import Observed, number
+from covey.operator.model.outcome import Outcome, Remark, sum_outcomes
 from covey.operator.model.recorded_status import read_complete
 from covey.operator.objects import (
     HISTORY,

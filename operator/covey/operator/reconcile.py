@@ -29,7 +29,8 @@ from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import InferenceStatusWriter
 from covey.operator.feature import Features
-from covey.operator.model.actions import DEFAULT, Actions, AvoidLimits, Note, Precedence
+from covey.operator.model.actions import Actions, Note, Precedence
+from covey.operator.model.avoid_limits import DEFAULT, AvoidLimits
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up

@@ -13,8 +13,9 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends import Release, ReleaseFacts, ReplicaProgress
 from covey.compile import Layout, Scale, Slot
 from covey.model import podstate
-from covey.operator.model.actions import Actions, DeletePod, Outcome, Ungate
+from covey.operator.model.actions import Actions, DeletePod, Ungate
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome
 from covey.operator.replicas.scale import ReplicaState, States
 
 

@@ -19,8 +19,9 @@ from covey.compile import Scale, Slot
 from covey.model import podstate
 from covey.operator.feature import Changes, Feature, StatusPart
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, Outcome, Ungate
+from covey.operator.model.actions import Actions, Ungate
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome
 from covey.operator.replicas.scale import ReplicaState, count_unit
 
 _NOTHING: Final[Mapping[str, Mapping[int, ReplicaState]]] = {}

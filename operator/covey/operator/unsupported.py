@@ -14,7 +14,7 @@ from covey.api import constants as names
 from covey.api.roles import Role
 from covey.operator.feature import Features, PlanInput
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Outcome, Remark
+from covey.operator.model.outcome import Outcome, Remark
 
 _IsAsked = Callable[[PlanInput, Intent], object]
 

@@ -33,8 +33,8 @@ from covey.placement.question.demands import place
 from covey.planning.report import ChangeReport, LeavingReport, PodReport, SuccessorReport
 from covey.planning.resource_quotas import refuse_successors
 from covey.rollout import Stage, UnitState, next_step
+from covey.rollout.image_diff import differ_in_images_only
 from covey.rollout.model import RoleState, RolloutBudget, RolloutReplica
-from covey.rollout.step import differ_in_images_only
 from covey.rollout.window import floor
 
 #: Pods by the place that they fill.

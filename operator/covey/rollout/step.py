@@ -2,20 +2,6 @@
 
 ``window`` says how many; here it is said which. Whatever is counted as serving is given up last, and never more of it
 than the window allows.
-
-Changes of images alone, which a running pod can be given: of a pod that exists the API server lets the images of
-containers be changed, and the kubelet restarts those containers in their place. Init containers are not run again for it
-(Kubernetes 1.20), and sidecars only from 1.34 on, so a change of theirs takes a new pod.
-
-In-place updates: old replicas that become new ones by other images in their pods.
-
-The windows are the same: a replica that is updated in place is an old one that was to go and a new one that was to come, so
-what a deletion may take from the serving ones is all that an in-place update takes. ``maxUnavailable: 0`` therefore brings a
-surge replica first; where that has no place, an old one that is cleared is updated in place in its stead. When the old side ends, the surge has served its purpose: the last old replicas are updated in place as
-well, and the surge goes once they serve.
-
-A revision arrives with all its roles: nothing is updated in place while another changing role would still wait for its first
-new replica to be placed. Until then its first ones come as new replicas, together, as ever.
 """
 
 from __future__ import annotations
@@ -24,96 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice, repeat
-from typing import Any, Final
 
-from covey.compile.revision import RoleRevision, Template
+from covey.compile.revision import RoleRevision
+from covey.rollout.in_place import choose_in_place, expected_back
 from covey.rollout.model import RoleState, RolloutReplica, Stage, UnitState, UnitStep, serving
 from covey.rollout.window import Window, floor, windows
-
-_ANY: Final = {"image": ""}
-
-
-def images_of(revision: RoleRevision, index: int) -> Mapping[str, str]:
-    """The image of each container of the pod with this index, init containers left out."""
-    return _images(revision.template_of(index))
-
-
-def differ_in_images_only(one: RoleRevision, other: RoleRevision) -> bool:
-    """Tell whether pods of one revision become pods of the other by other images, all pods of a replica alike.
-
-    Where a leader has a template of its own, either both templates change or the replica is a single pod: processes
-    of which only some start anew would lose each other.
-    """
-    if one.gathered != other.gathered or not _bare(one).is_same(_bare(other)):
-        return False
-    indices = range(min(one.size, 2))
-    changed = [images_of(one, index) != images_of(other, index) for index in indices]
-    return all(changed) and all(_pulled_alike(one.template_of(index), other.template_of(index)) for index in indices)
-
-
-def _images(template: Template) -> Mapping[str, str]:
-    return {container["name"]: container.get("image") or "" for container in template["spec"]["containers"]}
-
-
-def _bare(revision: RoleRevision) -> RoleRevision:
-    templates = {key: revision.rolled.get(key) for key in ("template", "leaderTemplate")}
-    return replace(
-        revision, rolled={**revision.rolled, **{key: _without_images(part) for key, part in templates.items() if part}}
-    )
-
-
-def _without_images(template: Template) -> dict[str, Any]:
-    spec = template["spec"]
-    return {**template, "spec": {**spec, "containers": [{**container, **_ANY} for container in spec["containers"]]}}
-
-
-def _pulled_alike(one: Template, other: Template) -> bool:
-    """The default ``imagePullPolicy`` goes by the tag and cannot be changed in a pod."""
-    pairs = zip(one["spec"]["containers"], other["spec"]["containers"], strict=True)
-    return all(
-        before.get("imagePullPolicy") or _is_latest(before.get("image")) == _is_latest(after.get("image"))
-        for before, after in pairs
-    )
-
-
-def _is_latest(image: str | None) -> bool:
-    """``latest`` by name or for want of a tag (``parsers.ParseImageName`` of the kubelet)."""
-    if not image or "@" in image:
-        return False
-    _, colon, tag = image.rpartition("/")[2].partition(":")
-    return not colon or tag == "latest"
-
-
-#: A changing role, its window, and its replicas that stay as they are.
-Rolled = tuple[RoleState, Window, Collection[int]]
-
-
-def choose_in_place(roles: Mapping[str, Rolled]) -> Mapping[str, Sequence[int]]:
-    """The replicas of each changing role that are to be updated in place now."""
-    rolled_numbers = {name: _leaving(*rolled) for name, rolled in roles.items()}
-    arrives = all(
-        rolled_numbers[name] or _placed_numbers(state.updated) for name, (state, _, _) in roles.items() if state.wanted
-    )
-    return rolled_numbers if arrives else dict.fromkeys(roles, ())
-
-
-def expected_back(replicas: Mapping[int, RolloutReplica], number: int) -> list[int]:
-    """Replicas that do not serve now because they are updated in place, and will be among the first ``number``."""
-    return [n for n in sorted(replicas)[:number] if replicas[n].updating]
-
-
-def _leaving(state: RoleState, window: Window, kept: Collection[int]) -> Sequence[int]:
-    """Those that leave the old side, as far as the new one has use for them: the lowest numbers."""
-    candidates = {n for n, replica in state.outdated.items() if replica.updatable and n not in kept}
-    placed = {n for n in _placed_numbers(state.new) if n in kept}
-    surge = state.budget.surge if window.old + window.new <= state.wanted else 0
-    first = sorted(candidates | placed)[: window.new]
-    return [n for n in first if n in candidates][: max(0, window.new - len(placed)) + surge]
-
-
-def _placed_numbers(replicas: Mapping[int, RolloutReplica]) -> Collection[int]:
-    return [n for n, replica in replicas.items() if replica.stage > Stage.WAITING]
-
 
 Replicas = Mapping[int, RoleRevision]
 #: Whether a revision (by hash) is whole, and its age.

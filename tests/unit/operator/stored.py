@@ -33,7 +33,8 @@ from covey.operator.model.actions import (
     UpdateInPlace,
 )
 from covey.operator.model.objects import ANNOTATION_NUMBER, CONTROLLER_REVISIONS, StoredScaler
-from covey.operator.model.observed import SHARED_BUDGET, StoredRevision, Tombstone, current, place_pods
+from covey.operator.model.observed import SHARED_BUDGET, StoredRevision, place_pods
+from covey.operator.model.place import Tombstone, current
 
 
 class Stored:

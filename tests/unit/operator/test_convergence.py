@@ -13,7 +13,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference, pod_budget, type_of
 from covey.model import podstate
-from covey.operator.model.observed import current
+from covey.operator.model.place import current
 from unit.operator.budgets import budgets_of
 from unit.operator.world import World
 

@@ -24,7 +24,7 @@ from covey.kube.turns import Turns
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
 from covey.operator.model.actions import Actions, DeletePod, Drain, Relabel, Serve
-from covey.operator.model.observed import Tombstone
+from covey.operator.model.place import Tombstone
 from covey.operator.model.problem import Blocked
 from covey.operator.observe.missing import find_remaining
 from merge_patch import merge

@@ -19,7 +19,7 @@ from covey.api.core import rfc3339
 from covey.api.roles import Backoff
 from covey.compile.pods import delay
 from covey.model import podstate
-from covey.operator.model.observed import current
+from covey.operator.model.place import current
 from covey.operator.plan import Plan
 from covey.operator.repair import failure_log
 from covey.operator.repair.failure_log import ANNOTATION

@@ -12,7 +12,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
 from covey.model import podstate
-from covey.operator.model.observed import current
+from covey.operator.model.place import current
 from unit.operator.world import World
 
 POLICIES = (None, "RecreateReplica", "RecreateReplicaAfterStart", "RecreateUnit", "None")

@@ -15,12 +15,12 @@ from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
 from covey.operator.feature import Changes, Feature, PlanInput, StatusPart
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Outcome, Remark
 from covey.operator.model.capacity import AutoscalerSettings, Provider
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.eviction import Eviction
 from covey.operator.model.node_drain import Notice
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.plan import Plan, plan
 from covey.operator.process.features import FEATURES
 from covey.operator.rolling.rollout import Rollout

@@ -10,7 +10,7 @@ from builders.inferences import inference, llama, role
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.model.actions import Remark
+from covey.operator.model.outcome import Remark
 from covey.operator.model.problem import Problem
 from covey.operator.model.recorded_status import differ
 from covey.operator.plan import plan

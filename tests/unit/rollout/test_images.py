@@ -9,7 +9,7 @@ import pytest
 from builders.inferences import inference, role, template
 from covey.api.inference import DisaggregatedInference
 from covey.compile.revision import Revision, RoleRevision
-from covey.rollout.step import differ_in_images_only, images_of
+from covey.rollout.image_diff import differ_in_images_only, images_of
 
 
 def container(image: str = "engine:1", **fields: Any) -> dict[str, Any]:

@@ -48,10 +48,11 @@ from covey.operator.capacity.parts import PodSet, WaitingUnit, find_choices, fin
 from covey.operator.capacity.requests import NodeRequest, read_requests
 from covey.operator.feature import Changes, Feature, PlanInput
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object, Outcome, Remark, soonest
+from covey.operator.model.actions import Actions, Annotate, DeleteObject, Object
 from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, CapacityAnswer
 from covey.operator.model.claimed import read_claim
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark, soonest
 from covey.operator.objects import add_digest
 
 #: Requests that a message names, and the characters of an autoscaler's answer that it repeats.

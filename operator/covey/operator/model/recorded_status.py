@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from covey.api import core
 from covey.api.status import DisaggregatedInferenceStatus
-from covey.operator.model.actions import Phase
+from covey.operator.model.phase import Phase
 
 _PHASES: Final = {phase.value: phase for phase in Phase}
 _ORDER: Final = {phase: position for position, phase in enumerate(Phase)}

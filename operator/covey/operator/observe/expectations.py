@@ -41,7 +41,8 @@ from covey.compile import Slot
 from covey.compile.identity import slot_of
 from covey.kube.store import Described
 from covey.model import podstate
-from covey.operator.model.observed import Observed, Tombstone
+from covey.operator.model.observed import Observed
+from covey.operator.model.place import Tombstone
 
 Key = tuple[str, str]
 

@@ -17,7 +17,8 @@ from covey.kube.client import Client
 from covey.kube.errors import ApiError, NotFound
 from covey.model import podstate
 from covey.observability.logging import get_logger
-from covey.operator.model.observed import Observed, Tombstone, is_ours
+from covey.operator.model.observed import Observed, is_ours
+from covey.operator.model.place import Tombstone
 from covey.operator.model.problem import is_denial
 
 _log = get_logger(__name__)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from covey.api.inference import BackendName
 from covey.kube.settings import SPLIT_NAMES, LeaderSettings, Metavar, Name, Names, Namespace, Seconds
-from covey.operator.model.actions import AvoidLimits
+from covey.operator.model.avoid_limits import AvoidLimits
 from covey.operator.model.capacity import ATOMIC, AutoscalerSettings, Provider
 from covey.operator.model.node_drain import AUTOSCALERS
 from covey.operator.observe.probing import IMAGE

@@ -20,7 +20,7 @@ from covey.api.annotations import Avoided, read
 from covey.api.constants import ANNOTATION_AVOID, HOSTNAME_LABEL
 from covey.compile.groups import Levels
 from covey.model import podstate
-from covey.operator.model.actions import AvoidLimits
+from covey.operator.model.avoid_limits import AvoidLimits
 from covey.operator.model.observed import Observed
 from covey.operator.repair.failure_log import Domain, Failure
 from covey.operator.repair.failures import FailureCause

@@ -17,7 +17,7 @@ from covey.api.annotations import read_json
 from covey.compile.revision import RoleRevision
 from covey.model import image_update, podstate
 from covey.operator.model.actions import Annotate
-from covey.operator.model.observed import Place
+from covey.operator.model.place import Place
 from covey.operator.repair.failures import age, annotate, revision_of
 from covey.placement.cluster.resources import asks_for_device
 

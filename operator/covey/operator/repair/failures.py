@@ -18,7 +18,7 @@ from covey.compile import Slot
 from covey.kube.resources import PODS
 from covey.model import podstate
 from covey.operator.model.actions import Annotate
-from covey.operator.model.observed import Place
+from covey.operator.model.place import Place
 
 
 class FailureCause(StrEnum):

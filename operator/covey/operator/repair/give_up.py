@@ -37,8 +37,10 @@ from covey.kube.resources import PODS
 from covey.model import podstate
 from covey.operator.feature import MinimumShortage, PlanInput
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, Annotate, DeletePod, Note, Outcome, Remark
-from covey.operator.model.observed import Observed, Place
+from covey.operator.model.actions import Actions, Annotate, DeletePod, Note
+from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
+from covey.operator.model.place import Place
 from covey.operator.model.recorded_status import RecordedUnit, recorded_units
 from covey.operator.repair.failures import pods_of
 from covey.operator.repair.minimum import Minimums, find_shortages

@@ -23,8 +23,10 @@ from covey.compile.groups import Levels
 from covey.compile.pods import NO_PAST, memory
 from covey.compile.revision import RoleRevision
 from covey.model import image_update, podstate
-from covey.operator.model.actions import Actions, Annotate, CreatePod, Note, Outcome, Remark
-from covey.operator.model.observed import Observed, Place
+from covey.operator.model.actions import Actions, Annotate, CreatePod, Note
+from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
+from covey.operator.model.place import Place
 from covey.operator.repair import avoided_nodes, container_restarts, failures, recovered, restart_window
 from covey.operator.repair.failure_log import Failure
 from covey.operator.repair.failures import FailureCause, Fault, ended_last, overdue, ready_since

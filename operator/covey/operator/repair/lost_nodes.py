@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 
 from covey.api import core
 from covey.model import podstate
-from covey.operator.model.actions import Actions, DeletePod, Note, Outcome
+from covey.operator.model.actions import Actions, DeletePod, Note
 from covey.operator.model.node_drain import is_out_of_service
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome
 
 
 def find_stranded(observed: Observed) -> Outcome:

@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.model import podstate
 from covey.operator.model.actions import Annotate
-from covey.operator.model.observed import Place
+from covey.operator.model.place import Place
 from covey.operator.repair.container_restarts import counts, dump_baseline
 from covey.operator.repair.failures import ANNOTATION_SINCE, FailureCause, Fault, annotate, serves
 

@@ -10,7 +10,7 @@ from covey.backends.extender import can_reserve
 from covey.compile import ReplicaKey, Tree
 from covey.operator.feature import Changes, Completion, Feature, StatusPart
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Outcome, sum_outcomes
+from covey.operator.model.outcome import Outcome, sum_outcomes
 from covey.operator.repair.avoided_nodes import nodes_told
 from covey.operator.repair.give_up import GivenUp, find_loss, loss_fields
 from covey.operator.repair.judge import Failing, find_failing

@@ -10,7 +10,8 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.annotations import Avoided
-from covey.operator.model.actions import Note, Remark
+from covey.operator.model.actions import Note
+from covey.operator.model.outcome import Remark
 from covey.operator.repair.failure_log import Failure
 
 #: Reason of ``Degraded``, and of the Event when it begins.

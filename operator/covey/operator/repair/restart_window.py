@@ -7,7 +7,8 @@ from collections import Counter
 from covey.api.roles import Role
 from covey.compile import Tree
 from covey.model import podstate
-from covey.operator.model.observed import Observed, Place
+from covey.operator.model.observed import Observed
+from covey.operator.model.place import Place
 from covey.operator.repair.failures import serves
 from covey.rollout.model import RolloutBudget
 

@@ -14,7 +14,8 @@ from covey.compile.pods import NO_PAST, Past, memory
 from covey.compile.revision import RoleRevision
 from covey.model import podstate
 from covey.operator.model.actions import Annotate
-from covey.operator.model.observed import Observed, Place
+from covey.operator.model.observed import Observed
+from covey.operator.model.place import Place
 from covey.operator.repair.avoided_nodes import WINDOW
 from covey.operator.repair.failure_log import ANNOTATION, Failure, Log, dump_log, keepers, key_of, nodes_of, read_log
 from covey.operator.repair.failures import Fault, age, creation_time, failing_since, pods_of, revision_of

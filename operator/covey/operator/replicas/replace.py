@@ -20,7 +20,8 @@ from covey.compile.pods import NO_PAST, Past, Told
 from covey.compile.revision import RoleRevision
 from covey.model import podstate
 from covey.operator.model.actions import CreatePod, DeletePod, Relabel
-from covey.operator.model.observed import Observed, Place
+from covey.operator.model.observed import Observed
+from covey.operator.model.place import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,9 @@ from covey.compile.identity import hostname
 from covey.model import podstate
 from covey.operator.feature import Changes, Feature, PlanInput, Unplaceable
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, CreatePod, DeletePod, Outcome, Precedence, Relabel, Remark
+from covey.operator.model.actions import Actions, CreatePod, DeletePod, Precedence, Relabel
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.model.problem import Problem
 from covey.operator.resource_quota.balance import Balance, Demand, QuotaShortage, merge_demands
 from covey.operator.resource_quota.charge import PodCharge, charge_of

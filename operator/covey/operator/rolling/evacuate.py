@@ -29,8 +29,8 @@ from covey.compile import ReplicaKey, pod_budget
 from covey.model import podstate
 from covey.operator.feature import Changes, Feature, PlanInput
 from covey.operator.intent import Intent, Leaving, Move
-from covey.operator.model.actions import Outcome, Remark, soonest
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark, soonest
 from covey.operator.replicas.replica_notes import count_of
 from covey.operator.replicas.scale import States
 from covey.operator.rolling.layout import settings_of

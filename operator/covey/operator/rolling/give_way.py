@@ -44,9 +44,10 @@ from covey.compile.revision import Revision
 from covey.model import podstate
 from covey.operator.feature import Changes, Feature, PlanInput
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, Note, Outcome, Relabel, Remark
+from covey.operator.model.actions import Actions, Note, Relabel
 from covey.operator.model.claimed import WHOLE_UNIT, Claimed, RootClaim, read_claim
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.replicas.replica_notes import by_role
 from covey.operator.replicas.scale import running_revisions
 

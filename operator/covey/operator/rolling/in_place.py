@@ -17,11 +17,12 @@ from covey.compile import Layout, Slot
 from covey.compile.revision import Revision, RoleRevision
 from covey.model import image_update, podstate
 from covey.operator.feature import Changes, Feature
-from covey.operator.model.actions import Actions, Note, Outcome, Relabel, UpdateInPlace
+from covey.operator.model.actions import Actions, Note, Relabel, UpdateInPlace
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome
 from covey.operator.replicas.replica_notes import by_role
 from covey.operator.replicas.scale import known_revisions
-from covey.rollout.step import differ_in_images_only, images_of
+from covey.rollout.image_diff import differ_in_images_only, images_of
 
 
 @dataclass(frozen=True)

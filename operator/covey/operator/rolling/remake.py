@@ -24,8 +24,9 @@ from covey.compile import Scale
 from covey.compile.revision import Revision
 from covey.operator.feature import Changes, Feature
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, DeleteObject, Note, Outcome, Remark
+from covey.operator.model.actions import Actions, DeleteObject, Note
 from covey.operator.model.observed import Observed, number
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.objects import Deviation
 from covey.operator.replicas.scale import ReplicaState, count_unit, known_revisions
 

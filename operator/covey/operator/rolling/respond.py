@@ -23,9 +23,9 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot
 from covey.model import podstate
 from covey.operator.intent import Intent
-from covey.operator.model.actions import soonest
 from covey.operator.model.eviction import EvictionAnswer
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import soonest
 from covey.operator.rolling.evacuate import describe_move, find_stuck, is_arriving
 from covey.operator.rolling.leaving import find_leaving
 

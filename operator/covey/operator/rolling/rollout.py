@@ -9,7 +9,8 @@ from covey.backends.extender import can_reserve
 from covey.compile import Layout, Scale
 from covey.operator.feature import Changes, Feature, StatusPart
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, Outcome
+from covey.operator.model.actions import Actions
+from covey.operator.model.outcome import Outcome
 from covey.operator.model.recorded_status import read_complete
 from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
 from covey.operator.rolling.observe import find_unmarked, rollout_status

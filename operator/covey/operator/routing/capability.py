@@ -15,8 +15,8 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Serves
 from covey.compile import Layout
 from covey.model import podstate
-from covey.operator.model.actions import Remark
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Remark
 
 REASON_LACKS_CAPABILITY: Final = "LacksCapability"
 _PARTS: Final = ("prefill", "decode")

@@ -28,8 +28,9 @@ from covey.compile import Layout, Slot
 from covey.compile.network import ADDRESSED, HIDDEN
 from covey.compile.revision import Revision
 from covey.model import podstate
-from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
+from covey.operator.model.actions import Actions, Relabel
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.replicas.scale import States
 from covey.operator.routing.pairing import (
     Member,

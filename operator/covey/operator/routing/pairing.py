@@ -34,8 +34,9 @@ from covey.compile.groups import Object
 from covey.compile.network import NetworkCompiler
 from covey.compile.revision import Replicas
 from covey.model import image_update
-from covey.operator.model.actions import Actions, Outcome, Relabel, Remark
+from covey.operator.model.actions import Actions, Relabel
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.objects import HISTORY
 from covey.operator.replicas.scale import States
 

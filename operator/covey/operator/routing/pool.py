@@ -17,7 +17,8 @@ from covey.compile import Owner
 from covey.compile.network import ADDRESSED
 from covey.kube.resources import INFERENCE_POOLS
 from covey.operator.feature import Changes, Feature, PlanInput
-from covey.operator.model.actions import Actions, DeleteObject, Object, Outcome, Remark
+from covey.operator.model.actions import Actions, DeleteObject, Object
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.objects import find_deviations
 
 REASON_SWITCHED_OFF: Final = "PoolsSwitchedOff"

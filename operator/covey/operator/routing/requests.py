@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from covey.api.inference import Routing
 from covey.api.roles import Serves
 from covey.operator.feature import Changes, Feature
-from covey.operator.model.actions import Outcome
+from covey.operator.model.outcome import Outcome
 from covey.operator.routing.capability import find_lacking
 from covey.operator.routing.exclusive import find_exclusive
 from covey.operator.routing.pairing import Pairing, find_pairing, with_pairs

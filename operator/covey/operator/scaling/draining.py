@@ -31,9 +31,10 @@ from covey.compile.pods import ROUTER_LABELS
 from covey.model import podstate
 from covey.operator.feature import Changes, Feature
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Outcome, Serve
+from covey.operator.model.actions import Actions, DeletePod, Drain, Note, Serve
 from covey.operator.model.claimed import Claimed
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome
 from covey.operator.replicas.replica_notes import count_of
 
 _Items = Sequence[DeletePod]

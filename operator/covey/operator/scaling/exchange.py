@@ -36,10 +36,11 @@ from covey.kube.resources import COMPOSITE_POD_GROUPS, ROLE_SCALERS
 from covey.model import podstate
 from covey.operator.feature import Changes, Feature, PlanInput, Unplaceable
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, Annotate, DeletePod, Outcome, PutScaler, Remark
+from covey.operator.model.actions import Actions, Annotate, DeletePod, PutScaler
 from covey.operator.model.claimed import RootClaim
 from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.model.refusals import OVER_BUDGET
 from covey.operator.replicas.scale import States, choose_units, replica_states, running_revisions
 from covey.operator.scaling.receivers import devices_of_replica, find_withheld

@@ -24,8 +24,9 @@ from covey.compile import Layout
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.feature import Changes, Feature, PlanInput, StatusPart
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, Annotate, Outcome
+from covey.operator.model.actions import Actions, Annotate
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome
 
 #: Seconds that pass at least before it is asked again by the clock.
 LEAST_PERIOD: Final = 10

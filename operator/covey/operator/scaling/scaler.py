@@ -29,9 +29,10 @@ from covey.kube.resources import ROLE_SCALERS
 from covey.model import podstate
 from covey.operator.feature import Changes, Feature
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, DeleteObject, Outcome, PutScaler, Relabel, Remark
+from covey.operator.model.actions import Actions, DeleteObject, PutScaler, Relabel
 from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.replicas.scale import States
 from covey.operator.scaling.exchange import together_name
 

@@ -30,7 +30,7 @@ from covey.api.reasons import needs_person
 from covey.api.rules import unkept_constraints
 from covey.operator.feature import MinimumShortage
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Phase
+from covey.operator.model.phase import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.model.template_faults import asks_for_devices
 from covey.operator.plan import Plan

@@ -18,8 +18,8 @@ from covey.api.model import StatusCondition
 from covey.api.status import DisaggregatedInferenceStatus, RoleStatus, Summary, UnitStatus
 from covey.compile import ReplicaKey, Scale
 from covey.model import podstate
-from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed, number
+from covey.operator.model.phase import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.model.recorded_status import find_served, read_complete
 from covey.operator.plan import Plan

@@ -15,8 +15,8 @@ from covey.backends import Backend, UnitReport
 from covey.compile import Scale
 from covey.compile.revision import RoleCount
 from covey.model import podstate
-from covey.operator.model.actions import Phase
 from covey.operator.model.observed import Observed
+from covey.operator.model.phase import Phase
 from covey.operator.model.refusals import describe_refusal
 from covey.operator.plan import Plan
 from covey.operator.replicas.scale import ReplicaState, count_unit
