@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from covey.api import core
 from covey.model import podstate
-from covey.scheduler.bindings import Tasks
+from covey.scheduler.background_tasks import Tasks
 from covey.scheduler.index import Index
 from covey.scheduler.writer import ARRIVED, LEFT, RENEW, PodWriter, says_arrived
 

@@ -5,7 +5,7 @@ the lease, from a synced cache only. Nothing is lost with the process: kube-sche
 
 Every call and every event costs the same, however large the gang: it is counted (``BarrierCounts``), and the unit is
 looked at as a whole when the counts say that something may go, and when its groups change. Then every node is checked
-once more (``bindings.Checks``). If one fails, every waiting call of the gang fails, and the pods that cannot go are
+once more (``prebind_checks``). If one fails, every waiting call of the gang fails, and the pods that cannot go are
 released, to be planned again. So it is where the pins do not keep a level that the gang requires.
 """
 
@@ -31,13 +31,16 @@ from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
 from covey.scheduler.arrival_marks import ArrivalMarks
+from covey.scheduler.background_tasks import Tasks
 from covey.scheduler.barrier import Call, HeldCalls, releasable, release_reason
 from covey.scheduler.barrier_counts import BarrierCounts
-from covey.scheduler.bindings import Bindings, Checks, Strangers, Tasks
+from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.fair_loop import FairLoop
 from covey.scheduler.guard import BindArgs
 from covey.scheduler.leader_label import NotLeadingError
+from covey.scheduler.ordinary_pods import Strangers
+from covey.scheduler.prebind_checks import Checks
 
 log = get_logger(__name__)
 

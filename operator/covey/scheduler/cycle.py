@@ -43,8 +43,9 @@ from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.placement.question.demands import place
 from covey.scheduler.cache import Listener
-from covey.scheduler.commit import Commits, Placement
+from covey.scheduler.commit import Placement
 from covey.scheduler.context import Context
+from covey.scheduler.decisions_in_flight import Commits
 from covey.scheduler.moves import Moves
 from covey.scheduler.plan_backoff import Misses
 from covey.scheduler.plugin import CycleState, Nomination, Plugin, Rejection, at

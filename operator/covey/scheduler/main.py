@@ -41,9 +41,9 @@ from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.certificates import Callers, add_check
 from covey.scheduler.claims import ClaimBounds
-from covey.scheduler.commit import reference
 from covey.scheduler.context import Context
 from covey.scheduler.cycle import Scheduler
+from covey.scheduler.decisions_in_flight import reference
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.guard import Guard
 from covey.scheduler.holding import Holding
@@ -53,13 +53,14 @@ from covey.scheduler.plugin import at
 from covey.scheduler.plugins import make_plugins
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.refused_pods import RefusedPod
-from covey.scheduler.releases import Releases, Unmarked
+from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import Endpoint, ExtenderServer
 from covey.scheduler.settings import OrdinaryPods, SchedulerSettings
 from covey.scheduler.statuses import StatusWriter, UnreadGroups
 from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
+from covey.scheduler.unmarked_pods import Unmarked
 from covey.scheduler.usage import UsageWriter
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter

@@ -18,7 +18,8 @@ from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
-from covey.scheduler.commit import Commits, Placement
+from covey.scheduler.commit import Placement
+from covey.scheduler.decisions_in_flight import Commits
 from covey.scheduler.fair_loop import FairLoop
 from covey.scheduler.queue import SchedulingQueue
 

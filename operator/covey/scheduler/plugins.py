@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from covey.scheduler.barrier_limit import Intake
 from covey.scheduler.blocked import BlockedGangs
 from covey.scheduler.context import Context
 from covey.scheduler.expected_pods import ExpectedPods
@@ -12,7 +13,6 @@ from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.succession import Successors
 from covey.scheduler.surroundings import Queueing
-from covey.scheduler.wake import Intake
 from covey.scheduler.whatif.exchange import Exchanges
 from covey.scheduler.whatif.headroom import HeadroomQuestions
 

@@ -27,7 +27,7 @@ from covey.kube.clock import Clock
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
-from covey.scheduler.pacing import Waiting
+from covey.scheduler.waiting_gangs import Waiting
 
 #: Seconds of back-off after the first failure; doubled at each further one.
 INITIAL_BACKOFF: Final = 2.0

@@ -1,6 +1,4 @@
-"""Releases of pins that cannot become bindings, and of members that an older release made.
-
-Undoes pins that cannot become bindings, so that the pods are recreated gated and planned again.
+"""Undoes pins that cannot become bindings, so that the pods are recreated gated and planned again.
 
 A pin cannot be taken back; the pod must go. This writes the release annotation, from which on guard and barrier refuse
 the pod, and the operator replaces it. The rest of the gang stays where it is.
@@ -14,18 +12,9 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
 * kube-scheduler says ``SchedulerError``, and fails at the pod once more: no node is left out, for it would fail at each,
   but the gang rests for a time.
 * Its group, one of Kubernetes' own, is being deleted, which waits for its pods, as they wait for it.
-* Time is up (``order``), unless kube-scheduler is away (``certificates``).
+* Time is up (``pin_deadlines``), unless kube-scheduler is away (``certificates``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
-
-Has members created again whose bindings an attached kube-scheduler would not ask for.
-
-A kube-scheduler of the user's asks for the bindings of marked pods only (``obstacles.is_marked``), so that all others
-are bound while Covey is away. Pods that an older release made have no mark, and a container's resources cannot be
-changed: bound one by one they would tear their gang. So they are not planned (``obstacles.obstacle``), the guard refuses
-those that are pinned already, and this asks for their successors, which the operator marks.
-
-Of pods whose controller is not Covey's operator only pins are undone: nobody would mark their successors.
 """
 
 from __future__ import annotations
@@ -35,27 +24,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import native, obstacles, pin_deadlines
+from covey.admission import native, pin_deadlines
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
     ANNOTATION_WAKE,
-    INFERENCE_GROUP,
     RELEASE_GROUP_DELETED,
     RELEASE_TIMEOUT,
-    RELEASE_UNMARKED,
     RELEASE_UNSCHEDULABLE,
 )
-from covey.kube.clock import Clock
 from covey.kube.queue import WorkQueue, run_workers
 from covey.model import podstate
 from covey.scheduler.barrier import release_reason
-from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.cache import Listener
 from covey.scheduler.certificates import QUIET, Callers
 from covey.scheduler.context import Context
-from covey.scheduler.fair_loop import FairLoop
 from covey.scheduler.surroundings import root_priority
-from covey.scheduler.writer import RENEW, PodWriter, says_arrived
+from covey.scheduler.writer import RENEW, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
 DOUBT: Final = 5.0
@@ -297,77 +282,3 @@ class Releases:
 def _newer_first(pod: core.Pod) -> tuple[int, ...]:
     """A sort key that puts the youngest first."""
     return tuple(-ord(letter) for letter in pod.metadata.creation_timestamp)
-
-
-#: Age at which a pod that is not pinned is created again. An operator of the older release, which ends meanwhile, makes
-#: another one without a mark: it costs no more than this often.
-PATIENCE: Final = 60.0
-
-
-class Unmarked:
-    """Releases unmarked members.
-
-    Args:
-        cache: the pods.
-        writer: releases them.
-        clock: the time.
-        fair_loop: shared with other long work.
-    """
-
-    def __init__(
-        self,
-        cache: Cache,
-        writer: PodWriter,
-        clock: Clock,
-        *,
-        fair_loop: FairLoop | None = None,
-    ) -> None:
-        self._cache = cache
-        self._writer = writer
-        self._fair_loop = fair_loop or FairLoop()
-        self._wall = clock.wall
-        self._queue: WorkQueue[str] = WorkQueue("unmarked", clock=clock.monotonic)
-        self._running = False
-        cache.subscribe(Listener(pod=self._look))
-
-    async def run(self, decided: Callable[[], Awaitable[object]]) -> None:
-        """Release for ever; ``decided`` returns when every unit has been looked at for the first time."""
-        await decided()
-        self._running = True
-        for pod in list(self._cache.index.pods()):
-            self._look(pod)
-            await self._fair_loop.share()
-        await run_workers(self._queue, self._work, WORKERS)
-
-    def _look(self, pod: core.Pod) -> None:
-        due = seconds_left(pod, self._wall()) if self._running else None
-        if due is not None:
-            self._queue.add_after(pod.metadata.uid, due)
-
-    async def _work(self, uid: str) -> None:
-        pod = self._cache.index.pod(uid)
-        due = seconds_left(pod, self._wall()) if pod is not None else None
-        if pod is None or due is None:
-            return
-        if due > 0:
-            self._queue.add_after(uid, due)
-            return
-        await self._writer.release(pod, RELEASE_UNMARKED)
-
-
-def seconds_left(pod: core.Pod, now: float) -> float | None:
-    """Seconds until a member is to be created again for want of a mark; None for one that is not."""
-    if (
-        not podstate.claims_membership(pod)
-        or podstate.occupies_node(pod)
-        or not podstate.counts(pod)
-        or obstacles.is_marked(pod)
-    ):
-        return None
-    if podstate.pinned_node(pod) is not None:
-        return 0.0
-    owner = pod.metadata.controller
-    if owner is None or not owner.api_version.startswith(f"{INFERENCE_GROUP}/") or not podstate.is_gated(pod):
-        return None
-    made = core.seconds(pod.metadata.creation_timestamp)
-    return max(0.0, (now if made is None else made) + PATIENCE - now)

@@ -13,9 +13,10 @@ from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from covey.scheduler.binder import Binder
-from covey.scheduler.bindings import ATTEMPTS, UNSEEN, Bindings
+from covey.scheduler.bindings import ATTEMPTS, Bindings
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import BindArgs
+from covey.scheduler.ordinary_pods import UNSEEN
 from scheduler_loop import settle
 from virtual_time import run
 

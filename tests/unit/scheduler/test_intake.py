@@ -9,7 +9,7 @@ import msgspec
 
 from builders.members import cache, drop, group, member, node, put, root_key
 from covey.api import core
-from covey.scheduler.wake import GATHER, Intake
+from covey.scheduler.barrier_limit import GATHER, Intake
 from scheduler_loop import Loop, tree
 from virtual_time import virtual
 

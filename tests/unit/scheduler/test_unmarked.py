@@ -13,7 +13,7 @@ from covey.api import core
 from covey.kube.clock import Clock
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import Guard
-from covey.scheduler.releases import PATIENCE, Unmarked, seconds_left
+from covey.scheduler.unmarked_pods import PATIENCE, Unmarked, seconds_left
 from unit.scheduler.test_guard import ask, names
 from unit.scheduler.test_releases import Writes
 

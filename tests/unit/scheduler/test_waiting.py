@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders.members import root_key
 from covey.admission.tree import Key
 from covey.observability import metrics, scheduler_metrics
-from covey.scheduler.pacing import REASONS, Waiting
+from covey.scheduler.waiting_gangs import REASONS, Waiting
 from scrapes import Scrape
 
 NOW = 1_000_000.0
