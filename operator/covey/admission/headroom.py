@@ -23,7 +23,7 @@ from covey.admission.growth import Own, Site, template
 from covey.admission.wake import room_for
 from covey.api import core
 from covey.api.constants import LABEL_UNIT
-from covey.compile.revision import shares
+from covey.compile.layout import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import with_terms

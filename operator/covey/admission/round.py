@@ -22,7 +22,7 @@ from covey.admission.reservation import Kept, Reservations, confine
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.compile import Slot, Tree
-from covey.compile.groups import role_template
+from covey.compile.group_hierarchy import role_template
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal
 from covey.placement.planner import LIMIT, plan_minimum, plan_surplus

@@ -18,7 +18,7 @@ from covey.api import core
 from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
-from covey.compile.groups import GroupCompiler
+from covey.compile.group_hierarchy import GroupCompiler
 from covey.compile.identity import group_name
 from covey.compile.pods import is_held
 from covey.kube import resources

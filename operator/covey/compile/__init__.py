@@ -7,8 +7,9 @@ number: the same resource always gives the same objects, so the command line can
 
 from covey.compile.groups import Groups, Levels, Membership, identity_of, type_of
 from covey.compile.identity import Owner, ReplicaKey, Slot
+from covey.compile.layout import Layout, Scale, UnitCount
 from covey.compile.pods import PodFactory
-from covey.compile.revision import Layout, Revision, RoleRevision, Scale, UnitCount
+from covey.compile.revision import Revision, RoleRevision
 from covey.compile.tree import Tree, compile_inference
 
 __all__ = [

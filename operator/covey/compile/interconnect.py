@@ -14,7 +14,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.interconnect import InterconnectScope
 from covey.compile.groups import Object
 from covey.compile.identity import Owner, Slot, group_labels, group_name
-from covey.compile.revision import Layout
+from covey.compile.layout import Layout
 
 _API: Final = "resource.nvidia.com/v1beta1"
 

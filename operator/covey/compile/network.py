@@ -27,7 +27,8 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Endpoints, Port, Role, Subdomain
 from covey.compile import identity
 from covey.compile.identity import Owner, Slot
-from covey.compile.revision import Layout, RoleRevision
+from covey.compile.layout import Layout
+from covey.compile.revision import RoleRevision
 
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 #: Ports of one Service that are taken from containers: an EndpointSlice has no more (``maxPorts`` of the validation).

@@ -1,51 +1,27 @@
-"""Pods: the body of each, the gate of those whose turn to start comes later, and the back-off of failing replicas.
+"""Pods: the body of each, and the gate of those whose turn to start comes later.
 
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
-
-Restarts and failures of the earlier pods of a replica, handed on from pod to successor in annotations.
-
-Labels of LeaderWorkerSet's (``api/leaderworkerset/v1``, ``leaderworkerset_types.go``), for selectors that name them. A
-role is what LeaderWorkerSet has as one object, a replica what it has as a group. A resource of one role stands for the
-object of its own name. Replicas of several units may have the same index; their group keys differ. LeaderWorkerSet's pod
-webhook takes every pod with the label ``name`` for one of its own, and denies it without an annotation that only
-LeaderWorkerSet itself should set. With that annotation it would put the address of a pod that does not exist before
-ours, so Covey leaves it out.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.roles import Backoff, Role, Serves, Startup
+from covey.api.roles import Role, Serves, Startup
 from covey.api.routing import Compat, LlmdLabels, LwsLabels
 from covey.compile import environment, identity, interconnect, pod_budget
 from covey.compile.groups import Anchor, Groups, Membership
-from covey.compile.identity import Owner, ReplicaKey, Slot, fit_label
+from covey.compile.identity import Owner, ReplicaKey, Slot
+from covey.compile.layout import Layout
+from covey.compile.lws_labels import leader_worker_set_labels
 from covey.compile.network import ADDRESSED, NetworkCompiler
-from covey.compile.revision import Layout, Revision, RoleRevision, Template
-
-
-def leader_worker_set_labels(owner: Owner, slot: Slot, revision: RoleRevision, *, alone: bool) -> dict[str, str]:
-    """The labels of one pod.
-
-    Args:
-        owner: the resource.
-        slot: the pod's place.
-        revision: that of its replica.
-        alone: the resource has one role only.
-    """
-    group = f"{owner.namespace}/{owner.name}-{slot.unit}-{slot.role}-{slot.replica}"
-    key = hashlib.sha1(group.encode(), usedforsecurity=False).hexdigest()
-    name = owner.name if alone else fit_label(owner.name, slot.role)
-    values = (name, slot.replica, slot.index, key, revision.hash)
-    return {name: str(value) for name, value in zip(names.LWS_LABELS, values, strict=True)}
+from covey.compile.restarts import NO_PAST, Past
+from covey.compile.revision import Revision, RoleRevision, Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,88 +41,9 @@ ROUTER_LABELS: Final = (
     ),
 )
 
-#: How often the replica that a pod belongs to was recreated, for whatever reason.
-ANNOTATION_RESTARTS: Final = "covey.dev/restarts"
-#: How often it has failed in a row, and when last (RFC 3339).
-ANNOTATION_FAILURES: Final = "covey.dev/failures"
-ANNOTATION_FAILED_AT: Final = "covey.dev/failed-at"
-#: How often its unit was recreated as a whole.
-ANNOTATION_UNIT_RESTARTS: Final = "covey.dev/unit-restarts"
 
-#: Seconds for which failures are remembered at least.
-_SHORTEST_MEMORY: Final = 600.0
-#: Longest count that Covey has written.
-_DIGITS: Final = 9
 #: ``MaxPodEvictionResponders`` of Kubernetes.
 _MOST_RESPONDERS: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """``restarts`` of its replica in all, ``failures`` in a row with the time of the last, ``unit`` restarts.
-
-    What others did to a replica (a deletion, an eviction, a node that was lost) is a restart and no failure. Times are
-    in seconds since the epoch.
-    """
-
-    restarts: int = 0
-    failures: int = 0
-    failed_at: float = 0.0
-    unit: int = 0
-
-    @classmethod
-    def read(cls, annotations: Mapping[str, str] | None) -> Past:
-        """Read the past from a pod's annotations."""
-        if not annotations:
-            return NO_PAST
-        return cls(
-            _count(annotations, ANNOTATION_RESTARTS),
-            _count(annotations, ANNOTATION_FAILURES),
-            core.seconds(annotations.get(ANNOTATION_FAILED_AT)) or 0.0,
-            _count(annotations, ANNOTATION_UNIT_RESTARTS),
-        )
-
-    def annotations(self) -> dict[str, str]:
-        """Annotations that carry this past; none where nothing has happened."""
-        counts = {
-            ANNOTATION_RESTARTS: self.restarts,
-            ANNOTATION_FAILURES: self.failures,
-            ANNOTATION_UNIT_RESTARTS: self.unit,
-        }
-        annotations = {key: str(count) for key, count in counts.items() if count}
-        return annotations | ({ANNOTATION_FAILED_AT: core.rfc3339(self.failed_at)} if self.failures else {})
-
-    def merge(self, other: Past | None) -> Past:
-        """Merge two pasts: the one with more restarts, ``other`` if equal, with the higher count of unit restarts."""
-        if other is None or other == NO_PAST:
-            return self
-        more = other if other.restarts >= self.restarts else self
-        return Past(more.restarts, more.failures, more.failed_at, max(self.unit, other.unit))
-
-    def starts_at(self, backoff: Backoff) -> float:
-        """Time at which a pod with this past may start: at once after the first failure, then later and later."""
-        return self.failed_at + delay(self.failures, backoff) if self.failures else 0.0
-
-
-NO_PAST: Final = Past()
-
-
-def delay(failures: int, backoff: Backoff) -> float:
-    """Seconds from the last of ``failures`` failures in a row until the next start; none after the first."""
-    if failures <= 1:
-        return 0.0
-    # The exponent is bounded: a base of one second passes an hour long before.
-    return float(min(backoff.base * 2 ** min(failures - 2, 16), backoff.most))
-
-
-def memory(backoff: Backoff) -> float:
-    """Seconds that a replica has to live after it was first Ready for its failures to be forgotten."""
-    return max(2.0 * backoff.most, _SHORTEST_MEMORY)
-
-
-def _count(annotations: Mapping[str, str], key: str) -> int:
-    written = annotations.get(key, "")
-    return int(written) if written.isdecimal() and len(written) <= _DIGITS else 0
 
 
 def is_held(role: Role, index: int) -> bool:

@@ -8,12 +8,14 @@ from functools import cached_property
 
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.compile.environment import STANDARD_LEVELS
-from covey.compile.groups import CreationLevel, GroupCompiler, Groups, Levels, Object, levels_named
+from covey.compile.group_hierarchy import GroupCompiler, levels_named
+from covey.compile.groups import CreationLevel, Groups, Levels, Object
 from covey.compile.identity import Owner, ReplicaKey, Slot, hostname
+from covey.compile.layout import Layout, Scale
 from covey.compile.network import NetworkCompiler
 from covey.compile.pod_budget import namespace_budget, needs_budget
 from covey.compile.pods import PodFactory
-from covey.compile.revision import Layout, Revision, Scale
+from covey.compile.revision import Revision
 
 
 @dataclass(frozen=True)

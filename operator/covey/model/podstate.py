@@ -14,7 +14,7 @@ from itertools import chain
 from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import ReplicaKey, slot_of
-from covey.compile.pods import Past
+from covey.compile.restarts import Past
 from covey.model.image_update import is_restarted
 
 

@@ -5,7 +5,7 @@ Prometheus practices; where controller-runtime has a metric of the same meaning,
 know them.
 
 Labels take few values by construction: verbs, results, reasons, resources, levels; never the name of an object. What
-names an object, or what somebody else writes on a node, is bounded where it is made (``operator/status/metrics.py``,
+names an object, or what somebody else writes on a node, is bounded where it is made (``operator/status/gauges.py``,
 ``scheduler/devices.py``).
 """
 

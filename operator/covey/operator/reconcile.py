@@ -46,10 +46,12 @@ from covey.operator.resource_quota.balance import merge_demands
 from covey.operator.resource_quota.charge import charge_of_claims
 from covey.operator.rolling.respond import find_answers
 from covey.operator.status import status
-from covey.operator.status.metrics import Departures, WorkloadGauges, find_transitions
+from covey.operator.status.departures import Departures
+from covey.operator.status.gauges import WorkloadGauges
+from covey.operator.status.pace import Pace, is_news, is_passing
 from covey.operator.status.rollout_counts import RolloutCounts
 from covey.operator.status.startup_times import StartupTimes
-from covey.operator.status.status import Pace, is_news, is_passing
+from covey.operator.status.transitions import find_transitions
 from covey.operator.status.units import UnitSummary, describe_units
 from covey.operator.validation import AcceptedSpec, read_spec, validate
 from covey.placement.cluster.device_claims import unmade_claims

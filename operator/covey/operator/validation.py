@@ -40,7 +40,8 @@ from covey.api.model import ObjectMeta
 from covey.api.roles import InPlace, RoleTopology
 from covey.api.rules import in_circles, unkept_constraints, unsupported_fields
 from covey.backends import Backend, Cluster, choose, find, newest
-from covey.compile.groups import Levels, levels_named
+from covey.compile.group_hierarchy import levels_named
+from covey.compile.groups import Levels
 from covey.compile.revision import Revision
 from covey.model import podstate
 from covey.operator.model.accepted import Accepted, Content, Resolved, with_rolled

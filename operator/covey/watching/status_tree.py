@@ -17,7 +17,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.status import UnitStatus
-from covey.compile.groups import role_template
+from covey.compile.group_hierarchy import role_template
 from covey.model import podstate
 from covey.scheduler.index import Index
 from covey.watching.advice import describe_unseen, is_wrong

@@ -14,7 +14,7 @@ from covey.admission.headroom import MOST, HeadroomAnswer, Site, most_feasible
 from covey.admission.losses import counted_shape, hold_all
 from covey.admission.round import plan_round
 from covey.api import core
-from covey.compile.revision import shares
+from covey.compile.layout import shares
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, ReplicaRequest
 

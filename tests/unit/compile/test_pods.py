@@ -13,7 +13,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends.extender import Extender
 from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
-from covey.compile.pods import NO_PAST, Past
+from covey.compile.restarts import NO_PAST, Past
 
 
 def numbered(resource: DisaggregatedInference, numbers: dict[int, dict[str, tuple[int, ...]]]) -> Layout:

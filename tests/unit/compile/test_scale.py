@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builders import inferences
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, UnitCount, compile_inference
-from covey.compile.revision import RoleCount, Scale, shares
+from covey.compile.layout import RoleCount, Scale, shares
 
 UNITS = st.integers(0, 40)
 TOTALS = st.integers(0, 2000)

@@ -27,7 +27,7 @@ from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.watched import Requeue
 from covey.operator.reconcile import Reconciler
 from covey.operator.resource_quota.charge import Amounts, amounts_of_claim, charge_of_claims
-from covey.operator.status.metrics import WorkloadGauges
+from covey.operator.status.gauges import WorkloadGauges
 from covey.placement.cluster.device_claims import unmade_claims
 from scrapes import Scrape
 from unit.operator.test_quota import plan_with, quota

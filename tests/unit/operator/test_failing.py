@@ -17,7 +17,7 @@ from covey.api import core
 from covey.api.annotations import read
 from covey.api.core import rfc3339
 from covey.api.roles import Backoff
-from covey.compile.pods import delay
+from covey.compile.restarts import delay
 from covey.model import podstate
 from covey.operator.model.place import current
 from covey.operator.plan import Plan

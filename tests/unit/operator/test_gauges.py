@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from covey.api import reasons
 from covey.operator.model.phase import Phase
-from covey.operator.status.metrics import WorkloadGauges
+from covey.operator.status.gauges import WorkloadGauges
 from covey.operator.status.units import UnitSummary
 from scrapes import Scrape
 

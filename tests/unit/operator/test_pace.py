@@ -4,7 +4,7 @@ import pytest
 
 from covey.operator.model.phase import Phase
 from covey.operator.model.problem import Problem
-from covey.operator.status.status import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
+from covey.operator.status.pace import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
 from covey.operator.status.units import UnitSummary
 
 

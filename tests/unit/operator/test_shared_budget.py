@@ -21,7 +21,7 @@ from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
 from covey.operator.execute.put import BudgetEnder
 from covey.operator.model.observed import SHARED_BUDGET
 from covey.operator.reconcile import Reconciler
-from covey.operator.status.metrics import WorkloadGauges
+from covey.operator.status.gauges import WorkloadGauges
 from unit.operator.seen import Seen
 from unit.operator.test_execute import OWNER, Server, execute
 from unit.operator.world import World

@@ -16,7 +16,7 @@ from covey.operator.model.recorded_status import differ
 from covey.operator.plan import plan
 from covey.operator.process.features import FEATURES
 from covey.operator.status import status
-from covey.operator.status.metrics import find_transitions
+from covey.operator.status.transitions import find_transitions
 from covey.operator.status.units import describe_units
 from unit.operator.world import World
 

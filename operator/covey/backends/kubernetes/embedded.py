@@ -26,7 +26,7 @@ from covey.backends.kubernetes.flat import refused_everywhere, refused_strays
 from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Slot, Tree, compile_inference
 from covey.compile.groups import Anchor, CreationLevel, Membership, Object
-from covey.compile.revision import Scale
+from covey.compile.layout import Scale
 from covey.kube.resources import Resource
 
 WORKLOADS: Final = Resource(shared.GROUP, "v1alpha1", "workloads", "Workload")

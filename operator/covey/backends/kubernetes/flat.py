@@ -27,8 +27,9 @@ from covey.backends.kubernetes.fixed import MUTABLE, digest, is_other
 from covey.backends.kubernetes.units import Reports
 from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Slot, Tree, compile_inference, identity
-from covey.compile.groups import Anchor, CreationLevel, Membership, Object, replica_template, role_template
-from covey.compile.revision import Replicas, Scale
+from covey.compile.group_hierarchy import replica_template, role_template
+from covey.compile.groups import Anchor, CreationLevel, Membership, Object
+from covey.compile.layout import Replicas, Scale
 from covey.kube.resources import NATIVE_POD_GROUPS_1_36, Resource
 
 

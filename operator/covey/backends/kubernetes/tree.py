@@ -26,16 +26,9 @@ from covey.api.roles import Role
 from covey.backends.kubernetes import shared
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
 from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Scale, Slot, identity
-from covey.compile.groups import (
-    UNIT_TEMPLATE,
-    Anchor,
-    CreationLevel,
-    Membership,
-    Object,
-    replica_template,
-    role_template,
-)
-from covey.compile.revision import Replicas
+from covey.compile.group_hierarchy import UNIT_TEMPLATE, replica_template, role_template
+from covey.compile.groups import Anchor, CreationLevel, Membership, Object
+from covey.compile.layout import Replicas
 from covey.kube.resources import Resource
 
 _ALL: Final[Mapping[str, Any]] = {"all": {}}

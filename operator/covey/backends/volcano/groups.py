@@ -28,7 +28,8 @@ from covey.api.roles import Role
 from covey.compile import Layout, Membership, Owner, Revision, RoleRevision, Scale, Slot
 from covey.compile.groups import Anchor, CreationLevel, Object
 from covey.compile.identity import group_labels, group_name
-from covey.compile.revision import Replicas, Template
+from covey.compile.layout import Replicas
+from covey.compile.revision import Template
 from covey.kube.resources import VOLCANO_POD_GROUPS
 from covey.placement.cluster.resources import BYTES, CPU, PODS, pod_requests
 

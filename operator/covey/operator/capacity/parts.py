@@ -23,7 +23,8 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.groups import Levels
 from covey.compile.identity import Slot, fit_label, short_hash
-from covey.compile.revision import RoleCount, RoleRevision
+from covey.compile.layout import RoleCount
+from covey.compile.revision import RoleRevision
 from covey.model import podstate
 from covey.operator.capacity.elastic import find_domains
 from covey.operator.model.observed import Observed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from covey.api import core
 from covey.compile.identity import Slot, pod_name
-from covey.compile.pods import NO_PAST, Past
+from covey.compile.restarts import NO_PAST, Past
 from covey.model import podstate
 
 

@@ -18,7 +18,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import ReplicaProgress
 from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
-from covey.compile.groups import levels_named
+from covey.compile.group_hierarchy import levels_named
 from covey.compile.identity import slot_of
 from covey.placement.cluster import presets
 from covey.placement.cluster.inventory import NO_TOPOLOGY

@@ -39,7 +39,7 @@ from covey.operator.process.jobs import JobGangs, LeaderWorkerSets, LostPlaces
 from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import OperatorSettings
 from covey.operator.reconcile import Reconciler
-from covey.operator.status.metrics import WorkloadGauges
+from covey.operator.status.gauges import WorkloadGauges
 
 _log = get_logger(__name__)
 

@@ -18,7 +18,7 @@ from covey.api import core
 from covey.api.annotations import read_json
 from covey.backends import Identity, Owned
 from covey.compile import Slot, Tree, type_of
-from covey.compile.pods import Past
+from covey.compile.restarts import Past
 
 #: On the first object of a unit, or of the resource where units have none.
 ANNOTATION: Final = "covey.dev/failure-log"

@@ -1,7 +1,7 @@
 """Failures of the pods of one replica, and since when it has failed or been Ready.
 
 What others do to a pod is no failure of it: a deletion, a preemption, an eviction through the API, a node that shuts
-down or is lost. Only failures are waited for: the back-off is ``compile.pods.delay``, with the seconds of
+down or is lost. Only failures are waited for: the back-off is ``compile.restarts.delay``, with the seconds of
 ``api.roles.Backoff``.
 """
 

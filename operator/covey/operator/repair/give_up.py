@@ -32,7 +32,7 @@ from covey.api.roles import RestartPolicy, Role
 from covey.api.status import MetMinimum, UnitEscalation
 from covey.backends import Backend, UnitReport
 from covey.compile import ReplicaKey, Tree
-from covey.compile.pods import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
+from covey.compile.restarts import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
 from covey.kube.resources import PODS
 from covey.model import podstate
 from covey.operator.feature import MinimumShortage, PlanInput

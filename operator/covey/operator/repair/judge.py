@@ -20,7 +20,7 @@ from covey.api.roles import RestartPolicy, Role
 from covey.compile import ReplicaKey, Slot, Tree
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import Levels
-from covey.compile.pods import NO_PAST, memory
+from covey.compile.restarts import NO_PAST, memory
 from covey.compile.revision import RoleRevision
 from covey.model import image_update, podstate
 from covey.operator.model.actions import Actions, Annotate, CreatePod, Note

@@ -10,7 +10,7 @@ from covey.api.annotations import Avoided, dump_avoided
 from covey.api.roles import Role
 from covey.backends import Identity
 from covey.compile import Slot, Tree
-from covey.compile.pods import NO_PAST, Past, memory
+from covey.compile.restarts import NO_PAST, Past, memory
 from covey.compile.revision import RoleRevision
 from covey.model import podstate
 from covey.operator.model.actions import Annotate

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import ReplicaKey, Slot, Tree
-from covey.compile.pods import NO_PAST, Past, Told
+from covey.compile.pods import Told
+from covey.compile.restarts import NO_PAST, Past
 from covey.compile.revision import RoleRevision
 from covey.model import podstate
 from covey.operator.model.actions import CreatePod, DeletePod, Relabel

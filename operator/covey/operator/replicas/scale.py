@@ -30,7 +30,8 @@ from covey.admission.topologies import recorded_domains
 from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import ReplicaKey, Slot
-from covey.compile.revision import Revision, RoleCount, RoleRevision, Scale, UnitCount
+from covey.compile.layout import RoleCount, Scale, UnitCount
+from covey.compile.revision import Revision, RoleRevision
 from covey.model import podstate
 from covey.operator.model.observed import Observed, number
 

@@ -14,7 +14,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.succession import SuccessionQuestion
 from covey.compile import Layout, Revision, Scale
-from covey.compile.revision import RoleCount
+from covey.compile.layout import RoleCount
 from covey.operator.feature import PlanInput
 from covey.operator.intent import Intent
 from covey.operator.model.observed import Observed

@@ -24,7 +24,8 @@ from covey.api.roles import InPlace
 from covey.api.status import RolloutHold, RolloutStatus
 from covey.backends import Owned
 from covey.compile import ReplicaKey, Slot, Tree
-from covey.compile.revision import Revision, RoleCount
+from covey.compile.layout import RoleCount
+from covey.compile.revision import Revision
 from covey.model import image_update, podstate
 from covey.operator.intent import Leaving
 from covey.operator.model.actions import Relabel

@@ -31,8 +31,8 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, ReplicaKey, Revision, Slot, Tree, identity_of
 from covey.compile.groups import Object
+from covey.compile.layout import Replicas
 from covey.compile.network import NetworkCompiler
-from covey.compile.revision import Replicas
 from covey.model import image_update
 from covey.operator.model.actions import Actions, Relabel
 from covey.operator.model.observed import Observed

@@ -13,7 +13,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend, UnitReport
 from covey.compile import Scale
-from covey.compile.revision import RoleCount
+from covey.compile.layout import RoleCount
 from covey.model import podstate
 from covey.operator.model.observed import Observed
 from covey.operator.model.phase import Phase

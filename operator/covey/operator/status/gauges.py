@@ -1,16 +1,9 @@
-"""Gauges of each DisaggregatedInference, counts of pods that go, and Events that follow from a change of status.
+"""Gauges of each DisaggregatedInference.
 
-Gauges are of a bounded number, and gone with the resource. They show the status that was computed last, so only the
+They are of a bounded number, and gone with the resource. They show the status that was computed last, so only the
 operator that leads shows any. A resource costs about six series for each role and a dozen besides. Beyond the limit
 those in trouble have theirs first, and namespaces take turns, so that no namespace hides what alerts on another's would
 show; the rest is counted.
-
-Counts of pods that the operator takes away: replicas that leave their nodes, units that are given up.
-
-A pod goes once: counted is what this process has asked for and the API server has taken, of pods that were not on their
-way out already. So neither a repeated pass nor a restarted operator counts anything again.
-
-Events that follow from a change of status: what a person would ask about, once for each change.
 """
 
 from __future__ import annotations
@@ -25,103 +18,8 @@ from prometheus_client.registry import Collector
 
 from covey.api import constants as names
 from covey.api.reasons import BAD, GATES, GOOD, REASONS
-from covey.compile.identity import slot_of
 from covey.observability import operator_metrics as metrics
-from covey.operator.model.actions import DeletePod, Note
-from covey.operator.plan import Plan
-from covey.operator.status.conditions import REASON_COMPLETE, REASON_DEADLINE, REASON_ROLLED_BACK
 from covey.operator.status.units import UnitSummary
-
-
-class Departures:
-    """The deletions of one pass.
-
-    Args:
-        plan: what was planned.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        #: Replicas whose nodes are to be empty and that have no place any more.
-        self._leaving = frozenset(
-            (unit, role, replica)
-            for unit, role, replica in plan.intent.leaving.places
-            if replica not in plan.intent.layout.units.get(unit, {}).get(role, {})
-        )
-        self._claimed = plan.intent.preempted
-        self._escalated = plan.status.escalated
-        self._given_up: set[int] = set()
-
-    def count_deletion(self, deletion: DeletePod) -> None:
-        """Count a deletion that the API server has accepted."""
-        slot, metadata = slot_of(deletion.pod.spec.hostname), deletion.pod.metadata
-        if slot is None or metadata.deletion_timestamp is not None:
-            return
-        # Its first pod stands for a replica: each has one.
-        if slot.index == 0 and (slot.unit, slot.role, slot.replica) in self._leaving:
-            metrics.REPLICAS_EVACUATED.inc()
-        claimed = self._claimed.get((slot.unit, slot.role, slot.replica)) if slot.index == 0 else None
-        if claimed is not None:
-            metrics.VICTIMS.labels(claimed.claim.purpose, claimed.kind).inc()
-        step = self._escalated.get(metadata.uid)
-        if step is not None and slot.unit not in self._given_up:
-            self._given_up.add(slot.unit)
-            metrics.GANG_ESCALATIONS.labels(step).inc()
-
-
-#: Reasons that are on the way to something better, not worth a warning.
-_EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED, names.REASON_DELETING})
-#: Each of them means that those before it were reached; of several at once only the last is reported.
-_STAGES = (names.ADMITTED, names.SCHEDULED, names.AVAILABLE)
-
-
-def find_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
-    """Events about what differs between two statuses."""
-    old, new = _conditions(before), _conditions(after)
-    changed = {kind for kind, condition in new.items() if _word(old.get(kind)) != _word(condition)}
-    reached = [kind for kind in _STAGES if kind in changed and new[kind]["status"] == "True"]
-    for kind in (kind for kind in new if kind in changed and kind not in reached[:-1]):
-        was, condition = old.get(kind), new[kind]
-        note = _note(kind, was, condition)
-        if note is not None and not (kind == names.PROGRESSING and _says(new.get(names.ADMITTED), note)):
-            yield note
-
-
-def _word(condition: Mapping[str, Any] | None) -> tuple[str, str] | None:
-    return None if condition is None else (condition["status"], condition["reason"])
-
-
-def _says(condition: Mapping[str, Any] | None, note: Note) -> bool:
-    """Tell whether a condition says the same as a note: then its own note is enough."""
-    return condition is not None and (condition["reason"], condition["message"]) == (note.reason, note.message)
-
-
-def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> Note | None:
-    status, reason, message = now["status"], now["reason"], now["message"]
-    if kind == names.ADMITTED:
-        if status == "True":
-            return Note("Admitted", message, "Admit")
-        if reason == names.REASON_DELETING or (reason == names.REASON_WAITING and was is None):
-            return None
-        return Note(reason, message or reason, "Admit", warning=reason not in _EXPECTED)
-    if kind in {names.SCHEDULED, names.AVAILABLE}:
-        return Note(kind, message, "Bind" if kind == names.SCHEDULED else "Start") if status == "True" else None
-    if kind == names.DEGRADED:
-        return Note("Unavailable", message, "Start", warning=True) if status == "True" else None
-    if kind in {names.PREEMPTING, names.PREEMPTED} and status == "True":
-        return Note(kind, message, "Preempt")
-    if kind == names.CAPACITY_ASKED:
-        return Note(kind, message, "Ask", warning=status != "True")
-    if kind == names.EVACUATION_BLOCKED and status == "True":
-        return Note(kind, message, "Evacuate", warning=True)
-    if kind == names.PROGRESSING and status == "False" and reason not in {REASON_COMPLETE, *_EXPECTED}:
-        action = "Rollout" if reason in {REASON_DEADLINE, REASON_ROLLED_BACK} else "Reconcile"
-        return Note(reason, message, action, warning=True)
-    return None
-
-
-def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {condition["type"]: condition for condition in status.get("conditions") or ()}
-
 
 Key = tuple[str, str]
 
