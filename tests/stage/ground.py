@@ -38,8 +38,8 @@ from stage.wire import Listing, Wire, selects
 
 #: Real seconds in which nothing at all happens, while somebody owes something, before that is called a hang.
 PATIENCE: Final = 120.0
-#: Seconds of Covey's time for which it must have nothing to do by itself: statuses are told up to 3.5 s late. Four times as
-#: much passes at most, so that no hold or deadline of a story is over meanwhile.
+#: Seconds of Covey's time for which it must have nothing to do by itself: statuses are told up to 3.5 s late. Twice as much
+#: passes at most, so that no hold or deadline of a story is over meanwhile.
 AHEAD: Final = 4.0
 #: Seconds that may have passed before Covey is begun anew, for a new story. The API server's clock stays behind: pods that
 #: it has told to go count as late after a minute.
@@ -232,7 +232,7 @@ class Ground:
         ):
             return
         moved, owed = (-1, -1), ["nothing is known yet"]
-        end = self.time.ahead + 4 * ahead
+        end = self.time.ahead + 2 * ahead
         while True:
             self._revive()
             if self._marks() != moved:

@@ -361,7 +361,7 @@ class Stage:
     def late(self, process: str, *plurals: str) -> Iterator[None]:
         """Keep the news of these kinds from a process for as long as the block lasts.
 
-        Meanwhile time passes only as rest needs it: ``settle(ahead=1)`` is at most four seconds.
+        Meanwhile time passes only as rest needs it: ``settle(ahead=1)`` is at most two seconds.
         """
         with self.ground.late(process, *plurals):
             yield
