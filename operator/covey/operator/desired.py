@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from covey.compile import Layout, Scale, Tree
 from covey.operator.feature import Feature, PlanInput, at, find_intent
 from covey.operator.intent import Intent
-from covey.operator.objects import Deviation, find_deviations
+from covey.operator.objects.apply import Deviation, find_deviations
 from covey.operator.replicas.scale import replica_states, running_revisions
 
 

@@ -23,7 +23,8 @@ from covey.operator.model.actions import CreatePod
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome
 from covey.operator.model.problem import Problem
-from covey.operator.objects import Deviation, with_former_budget
+from covey.operator.objects.apply import Deviation
+from covey.operator.objects.former_budget import with_former_budget
 from covey.operator.replicas.raised import with_met_minimums
 from covey.operator.replicas.replace import Fate, ReplicaActions
 

@@ -36,16 +36,11 @@ from covey.operator.model.actions import Actions, CreatePod, DeletePod, Note, Re
 from covey.operator.model.observed import Observed, number
 from covey.operator.model.outcome import Outcome, Remark, sum_outcomes
 from covey.operator.model.recorded_status import read_complete
-from covey.operator.objects import (
-    HISTORY,
-    find_ending,
-    find_expired,
-    find_objects,
-    find_relabelled,
-    find_unprotected,
-    to_mark,
-    to_store,
-)
+from covey.operator.objects.apply import find_objects
+from covey.operator.objects.ending_groups import find_ending
+from covey.operator.objects.former_budget import find_unprotected
+from covey.operator.objects.pod_labels import find_relabelled
+from covey.operator.objects.revisions import HISTORY, find_expired, to_mark, to_store
 from covey.operator.release import find_released, progress_of
 from covey.operator.replicas.creation_order import order_creations
 from covey.operator.replicas.replace import Fate, ReplicaActions, plan_replicas

@@ -14,7 +14,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends import Identity, Owned, Release, ReleaseFacts, ReplicaProgress
 from covey.backends.kubernetes import Hierarchical
 from covey.compile import Slot, type_of
-from covey.operator.objects import add_digest
+from covey.operator.objects.drift import add_digest
 from unit.backends.native import LEVELS, Object, llama
 
 NOW = 1_800_000_000.0

@@ -16,7 +16,7 @@ from builders.inferences import inference, role, template
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.model import podstate
-from covey.operator.objects import HISTORY
+from covey.operator.objects.revisions import HISTORY
 from covey.operator.routing.pairing import Member, Pairings, choose_pairings, find_late, find_unexplained_pairings
 from screener import Route, find_routes
 from unit.operator.test_edit_storm import Event, Storm

@@ -16,7 +16,7 @@ from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.model.accepted import Resolved
 from covey.operator.model.problem import Problem, of_pod_refusal
-from covey.operator.objects import add_digest, has_drifted
+from covey.operator.objects.drift import add_digest, has_drifted
 from covey.operator.validation import KeptTopology, find_unsupported, resolve_topology
 from covey.placement.cluster import presets
 

@@ -29,7 +29,7 @@ from covey.operator.model.node_drain import Notice
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed, place_pods
 from covey.operator.model.problem import Problem
-from covey.operator.objects import add_digest
+from covey.operator.objects.drift import add_digest
 from covey.operator.observe.nodes import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.process.features import FEATURES

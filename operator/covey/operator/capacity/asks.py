@@ -53,7 +53,7 @@ from covey.operator.model.capacity import ASK_KINDS, AutoscalerSettings, Capacit
 from covey.operator.model.claimed import read_claim
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome, Remark, soonest
-from covey.operator.objects import add_digest
+from covey.operator.objects.drift import add_digest
 
 #: Requests that a message names, and the characters of an autoscaler's answer that it repeats.
 _NAMED: Final = 3

@@ -36,7 +36,7 @@ from covey.operator.model.objects import (
 )
 from covey.operator.model.observed import SHARED_BUDGET, Observed, is_ours, is_shared
 from covey.operator.model.problem import REASON_NAME_TAKEN, Blocked, Problem
-from covey.operator.objects import has_drifted
+from covey.operator.objects.drift import has_drifted
 
 _log = get_logger(__name__)
 

@@ -7,7 +7,7 @@ Replicas on nodes that are to be empty and that serve nobody: a drain of the nod
 The budget of the namespace counts the pods with ``covey.dev/gang: "true"``, and the eviction API takes none of those
 while they run, whether they are Ready or not. ``unhealthyPodEvictionPolicy: AlwaysAllow`` would give up a gang that
 loads its model, or that is not Ready for a moment. So it is said of single replicas, whose pods get another value of it
-(``operator.objects``):
+(``operator.objects.former_budget``):
 
 1. A container waits in CrashLoopBackOff, or
 2. nothing of it has got any further for ``spec.rollout.progressDeadlineSeconds``.

@@ -27,7 +27,7 @@ from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, DeleteObject, Note
 from covey.operator.model.observed import Observed, number
 from covey.operator.model.outcome import Outcome, Remark
-from covey.operator.objects import Deviation
+from covey.operator.objects.apply import Deviation
 from covey.operator.replicas.scale import ReplicaState, count_unit, known_revisions
 
 #: Revisions that are named in one message.

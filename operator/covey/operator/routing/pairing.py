@@ -37,7 +37,7 @@ from covey.model import image_update
 from covey.operator.model.actions import Actions, Relabel
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome, Remark
-from covey.operator.objects import HISTORY
+from covey.operator.objects.revisions import HISTORY
 from covey.operator.replicas.scale import States
 
 #: A revision of a role: the role, and its hash.

@@ -19,7 +19,7 @@ from covey.kube.resources import INFERENCE_POOLS
 from covey.operator.feature import Changes, Feature, PlanInput
 from covey.operator.model.actions import Actions, DeleteObject, Object
 from covey.operator.model.outcome import Outcome, Remark
-from covey.operator.objects import find_deviations
+from covey.operator.objects.apply import find_deviations
 
 REASON_SWITCHED_OFF: Final = "PoolsSwitchedOff"
 REASON_NOT_SERVED: Final = "PoolsNotServed"

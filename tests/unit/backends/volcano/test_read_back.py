@@ -8,7 +8,7 @@ import pytest
 from covey.api import core
 from covey.backends import Identity, Owned
 from covey.backends.volcano import Volcano
-from covey.operator.objects import add_digest, has_drifted
+from covey.operator.objects.drift import add_digest, has_drifted
 from unit.backends.volcano.objects import kthena
 
 TYPE = "PodGroup.v1beta1.scheduling.volcano.sh"
