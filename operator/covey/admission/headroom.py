@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
+from covey.admission.fit_counts import room_for
 from covey.admission.growth import Own, Site, template
-from covey.admission.wake import room_for
 from covey.api import core
 from covey.api.constants import LABEL_UNIT
 from covey.compile.layout import shares

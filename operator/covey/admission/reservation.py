@@ -18,10 +18,11 @@ from collections.abc import Callable, Collection, Container, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from covey.admission.fit_counts import room_for
 from covey.admission.growth import Footprint
+from covey.admission.hints import EVERYWHERE, Need, QueueingHint, demand_of
 from covey.admission.nodes import number
 from covey.admission.order import Order
-from covey.admission.wake import EVERYWHERE, Need, QueueingHint, demand_of, room_for
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
+from covey.admission.fit_counts import room_for
 from covey.admission.tree import Unit
-from covey.admission.wake import room_for
 from covey.placement.anti_affinity import is_host
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission.levels import requires_levels
+from covey.admission.required_levels import requires_levels
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, TOPOLOGY_PREFIX

@@ -16,8 +16,8 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from covey.admission.levels import Astray
 from covey.admission.obstacles import refusal
+from covey.admission.required_levels import Astray
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from covey.admission.gangs import Surroundings, UnplannableError, build_gang
-from covey.admission.levels import Astray, astray, requires_levels
+from covey.admission.required_levels import Astray, astray, requires_levels
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.model import podstate

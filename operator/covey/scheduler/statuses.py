@@ -18,8 +18,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from covey.admission.levels import preferences
 from covey.admission.native import find_unread, keep_conditions
+from covey.admission.preferred_levels import preferences
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core

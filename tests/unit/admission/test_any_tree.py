@@ -9,11 +9,12 @@ import pytest
 
 from builders.members import GATE, group, node, pod, root_key, unit
 from covey.admission.entry import QueueStage, assess
+from covey.admission.fit_counts import FitCounts
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.levels import astray
+from covey.admission.hints import hint_for_minimum
+from covey.admission.required_levels import astray
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
-from covey.admission.wake import FitCounts, hint_for_minimum
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape, place
-from covey.admission.wake import FitCounts, hint_for_minimum, hint_for_surplus, room_for
+from covey.admission.fit_counts import FitCounts, room_for
+from covey.admission.hints import hint_for_minimum, hint_for_surplus
 from covey.api.core import Meta, Requirement
 from covey.placement.anti_affinity import Term
 from covey.placement.cluster.inventory import Inventory

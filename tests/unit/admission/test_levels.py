@@ -9,7 +9,7 @@ import pytest
 
 from builders.members import GATE, cache, group, member, node, pod, role_groups, root_key
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.levels import Astray, astray, requires_levels
+from covey.admission.required_levels import Astray, astray, requires_levels
 from covey.api import core
 from covey.placement.model import Plan
 from covey.placement.planner import plan_minimum

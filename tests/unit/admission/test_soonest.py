@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from builders.requests import make_gang, make_inventory, make_role, make_shape
+from covey.admission.hints import hint_for_minimum
 from covey.admission.reservation import Choice, Ending, choose
-from covey.admission.wake import hint_for_minimum
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import GATE, group, member, role_groups, unit
-from covey.admission.levels import Preference, PreferenceScope
+from covey.admission.preferred_levels import Preference, PreferenceScope
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Unit
 from covey.api import core

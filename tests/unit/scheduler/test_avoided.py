@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import cache, node
-from covey.admission.levels import avoided_now
+from covey.admission.avoided_nodes import avoided_now
 from covey.api import core
 from covey.api.annotations import Avoided, dump_avoided, read
 from covey.api.constants import ANNOTATION_AVOID

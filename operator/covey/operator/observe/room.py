@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
+from covey.admission.fit_counts import FitCounts
 from covey.admission.gangs import UnplannableError, missing
+from covey.admission.hints import ANYTHING, QueueingHint, hint_for_minimum
 from covey.admission.stock import Stock
-from covey.admission.wake import ANYTHING, FitCounts, QueueingHint, hint_for_minimum
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import ReplicaProgress
