@@ -15,8 +15,9 @@ from typing import Any, Final
 import click
 
 from covey import __version__
-from covey.cli.console import guarded_terminals
-from covey.cli.errors import FAILED, HelpfulGroup, one_form
+from covey.cli.control_characters import guarded_terminals
+from covey.cli.errors import FAILED
+from covey.cli.usage_errors import HelpfulGroup, one_form
 
 #: Command → module, the command's object in it, one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {

@@ -1,7 +1,4 @@
-"""Options that several commands share, named as kubectl names them.
-
-Paths in options, as kubectl takes them: repeated, and in comma lists.
-"""
+"""Options that several commands share, named as kubectl names them."""
 
 from __future__ import annotations
 

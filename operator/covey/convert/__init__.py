@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from covey.convert import disaggregatedset, dynamo, leaderworkerset, modelserving, podcliqueset, rolebasedgroup
 from covey.convert.draft import Draft
-from covey.convert.fields import ConversionError, FieldRemark, Fields, Levels
+from covey.convert.fields import ConversionError, FieldRemark, Fields
+from covey.convert.levels import Levels
 
 __all__ = ["KINDS", "ConversionError", "Converted", "FieldRemark", "Levels", "convert"]
 

@@ -1,7 +1,7 @@
 """The DisaggregatedInference that a conversion builds, and what there is to remark on the way.
 
 What this release would refuse is left out with a remark, for a resource that does not start helps nobody. Which fields
-those are is asked of :mod:`covey.api.rules`, field by field, so that a release that honours one converts it.
+those are is asked of :mod:`covey.api.unsupported`, field by field, so that a release that honours one converts it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.model import DNS_LABEL
-from covey.api.rules import unsupported_fields
-from covey.convert.fields import ConversionError, FieldRemark, Fields, Levels
+from covey.api.unsupported import unsupported_fields
+from covey.convert.fields import ConversionError, FieldRemark, Fields
+from covey.convert.levels import Levels
 
 Object = dict[str, Any]
 

@@ -11,15 +11,8 @@ from typing import Final
 from covey.api.constants import LWS_LABELS
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import ConversionError, Fields
-from covey.convert.templates import (
-    ReplicaTemplate,
-    Template,
-    items,
-    leader_and_workers,
-    name_of,
-    remark_on,
-    template_of,
-)
+from covey.convert.replica_template import ReplicaTemplate, leader_and_workers
+from covey.convert.templates import Template, items, name_of, remark_on, template_of
 
 GROUP: Final = "leaderworkerset.x-k8s.io"
 _PREFIX: Final = "leaderworkerset.sigs.k8s.io/"

@@ -11,7 +11,8 @@ from typing import Final
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
 from covey.convert.leaderworkerset import budgets
-from covey.convert.templates import ReplicaTemplate, leader_and_workers, remark_on, template_of, with_variables
+from covey.convert.replica_template import ReplicaTemplate, leader_and_workers
+from covey.convert.templates import remark_on, template_of, with_variables
 
 GROUP: Final = "workload.serving.volcano.sh"
 _RECOVERIES: Final = {"RoleRecreate": "RecreateReplica", "ServingGroupRecreate": "RecreateUnit", "None": "None"}

@@ -15,16 +15,8 @@ from typing import Final
 from covey.api.durations import parse_duration
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import ConversionError, Fields
-from covey.convert.templates import (
-    PodPart,
-    ReplicaTemplate,
-    Template,
-    add_labels,
-    remark_on,
-    replica_of,
-    template_of,
-    with_variables,
-)
+from covey.convert.replica_template import PodPart, ReplicaTemplate, replica_of
+from covey.convert.templates import Template, add_labels, remark_on, template_of, with_variables
 
 GROUP: Final = "grove.io"
 _STARTUPS: Final = {f"CliqueStartupType{order}": order for order in ("AnyOrder", "InOrder", "Explicit")}

@@ -7,19 +7,11 @@ from typing import Any, Final
 
 from covey.convert.disaggregatedset import NO_GANG
 from covey.convert.draft import Draft, Object
-from covey.convert.fields import ConversionError, Fields, apply_merge
+from covey.convert.fields import ConversionError, Fields
 from covey.convert.leaderworkerset import ONLY_OWN, budgets
-from covey.convert.templates import (
-    PodPart,
-    ReplicaTemplate,
-    Template,
-    add_labels,
-    leader_and_workers,
-    remark_on,
-    replica_of,
-    template_of,
-    with_variables,
-)
+from covey.convert.replica_template import PodPart, ReplicaTemplate, leader_and_workers, replica_of
+from covey.convert.strategic_merge import apply_merge
+from covey.convert.templates import Template, add_labels, remark_on, template_of, with_variables
 
 GROUP: Final = "workloads.x-k8s.io"
 _PREFIX: Final = "rbg.workloads.x-k8s.io/"

@@ -7,8 +7,6 @@ What is repeated, a bounded number of times: 429 and 503 of every verb when the 
 (``Retry-After``; it has not acted then), 429 in any case, 503 and 504 of requests that are ``repeatable``;
 a lost connection when the request is ``repeatable`` or when it was never sent; a 401 once, with fresh
 credentials.  Below that, aiohttp repeats a GET, PUT or DELETE once when a connection breaks before any answer.
-
-Sessions of aiohttp with the API server, for Covey's own requests and for kopf.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Final
@@ -27,82 +25,8 @@ from yarl import URL
 from covey.kube.connection import Connection
 from covey.kube.errors import ApiError, TooManyRequests, Unreachable, api_error
 from covey.kube.request import JSON, Request
+from covey.kube.session import KEEP_ALIVE, new_session
 from covey.observability.metrics import KUBE_REQUEST_DURATION, KUBE_REQUESTS
-
-#: Seconds an idle connection is kept, and bytes that a response may hold before its connection is paused.
-_KEEP_ALIVE: Final = 60.0
-_SESSION_READ_BUFFER: Final = 1 << 16
-
-
-def new_session(
-    connection: Connection,
-    *,
-    user_agent: str,
-    connections: int = 0,
-    headers: Sequence[tuple[str, str]] = (),
-    middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
-    keep_alive: float = _KEEP_ALIVE,
-    read_buffer: int = _SESSION_READ_BUFFER,
-) -> aiohttp.ClientSession:
-    """Open a session within an event loop; the caller closes it.
-
-    Each request carries the Authorization header as it is then. After a 401 it is sent once more, if there is another
-    header to be had; ConfigurationError ends a request for which there is none. The client's own factory of sessions is
-    not used: it has aiohttp read ``~/.netrc`` in a thread for each request.
-    https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/client/rest.py#L148
-
-    Args:
-        connection: the server, and the identity towards it.
-        user_agent: shown in the API server's audit log and flow control.
-        connections: at most that many at once; 0 for no bound.
-        headers: what else goes with each request.
-        middlewares: the first is the outermost; all see a request before it is authorized, and its last answer.
-        keep_alive: seconds an idle connection is kept.
-        read_buffer: bytes that a response may hold before its connection is paused.
-    """
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=connections,
-            ssl=True if connection.tls is None else connection.tls,
-            keepalive_timeout=keep_alive,
-        ),
-        headers=[("User-Agent", user_agent), *headers, *connection.headers],
-        middlewares=(*middlewares, _make_authorizer(connection)),
-        proxy=connection.configuration.proxy,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        read_bufsize=read_buffer,
-    )
-
-
-def _make_authorizer(connection: Connection) -> aiohttp.ClientMiddlewareType:
-    server_name, server = connection.configuration.tls_server_name, URL(connection.server).origin()
-
-    async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        # Wherever a redirect leads, credentials are for the API server alone.
-        if request.url.origin() != server:
-            return await handler(request)
-        if server_name is not None:
-            request.server_hostname = server_name
-        header = await connection.authorization()
-        response = await _send(request, handler, header)
-        if response.status != HTTPStatus.UNAUTHORIZED:
-            return response
-        fresh = await connection.authorization(refused=header or "")
-        if fresh == header:
-            return response
-        response.release()
-        return await _send(request, handler, fresh)
-
-    return authorize
-
-
-async def _send(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, header: str | None
-) -> aiohttp.ClientResponse:
-    if header is not None:
-        request.headers["Authorization"] = header
-    return await handler(request)
-
 
 ATTEMPTS: Final = 5
 #: Seconds before the second attempt, doubled for each further one, when the server names no time.
@@ -235,7 +159,7 @@ class Transport:
                 self._connection,
                 user_agent=self._user_agent,
                 connections=self._connections,
-                keep_alive=_KEEP_ALIVE,
+                keep_alive=KEEP_ALIVE,
                 read_buffer=_READ_BUFFER,
                 headers=(("Accept", JSON), ("Accept-Encoding", "identity")),
             )

@@ -2,14 +2,12 @@
 
 The models hold types and bounds, ``api.rules`` the CRD's rules. Unknown fields are refused as by kubectl's strict
 validation, and templates are looked at as a dry run of their pods would.
-
-Documents of other projects' kinds as DisaggregatedInferences, with the remarks as warnings.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -18,49 +16,11 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.model import DNS_LABEL
 from covey.api.rules import Broken, broken_rules
-from covey.convert import KINDS, ConversionError, Levels, convert
 from covey.manifests.documents import Document, wrong_field
 from covey.manifests.documents import convert as convert_plain
 from covey.manifests.sources import InputError, ManifestProblem
 from covey.manifests.strict import validate
 from covey.operator.model.template_faults import find_template_faults
-from covey.placement.cluster.presets import PRESETS, topology_of
-
-#: The kinds that are understood, for people.
-SOURCES: Final = ", ".join(sorted(kind for _, kind in KINDS))
-
-
-def known_levels(topologies: Iterable[core.ClusterTopology]) -> Levels:
-    """The levels of some ClusterTopologies; of the presets that ship with Covey where there is none."""
-    given = list(topologies)
-    by_key: dict[str, str] = {}
-    for topology in map(topology_of, given) if given else PRESETS:
-        for level in topology.levels:
-            for key in level.keys:
-                by_key.setdefault(key, level.name)
-    return Levels(by_key, frozenset(topology.metadata.name for topology in given))
-
-
-def convert_document(document: Document, levels: Levels) -> tuple[Document, list[str]]:
-    """A document as a DisaggregatedInference, and a warning for each remark; one of another kind as it is.
-
-    Whatever is wrong with the result later is said with its path below ``converted``, the rest with that of the source.
-
-    Raises:
-        InputError: it cannot be converted.
-    """
-    if (document.group, document.kind) not in KINDS:
-        return document, []
-    place = document.place
-    try:
-        converted = convert(document.body, levels)
-    except ConversionError as error:
-        raise InputError(place.at(error.path), error.what, error.instead) from None
-    warnings = [
-        str(ManifestProblem(place.at(remark.path), remark.what, remark.instead)) for remark in converted.remarks
-    ]
-    return Document(place.at("converted"), converted.body), warnings
-
 
 _LONGEST_NAME: Final = 63
 #: A name without dots, as the CRD's rule has it: it is part of host names.

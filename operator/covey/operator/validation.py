@@ -38,7 +38,8 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
 from covey.api.model import ObjectMeta
 from covey.api.roles import InPlace, RoleTopology
-from covey.api.rules import in_circles, unkept_constraints, unsupported_fields
+from covey.api.rules import in_circles
+from covey.api.unsupported import unkept_constraints, unsupported_fields
 from covey.backends import Backend, Cluster, choose, find, newest
 from covey.compile.group_hierarchy import levels_named
 from covey.compile.groups import Levels

@@ -17,7 +17,7 @@ from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import BackendName, DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
-from covey.api.rules import unkept_constraints, unsupported_fields
+from covey.api.unsupported import unkept_constraints, unsupported_fields
 from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
 from covey.manifests.documents import Document
 from covey.manifests.sources import InputError, ManifestProblem

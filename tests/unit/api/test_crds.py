@@ -10,8 +10,8 @@ from builders.manifests import changed, inference
 from covey.api.crds import KINDS, CustomResource, definition, render
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.model import IMMUTABLE, LIVE, CelRule, Model
-from covey.api.rules import unsupported_fields
 from covey.api.schema import immutability, structural
+from covey.api.unsupported import unsupported_fields
 
 ROOT = Path(__file__).parents[3]
 #: What takes a second.

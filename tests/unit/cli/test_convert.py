@@ -17,8 +17,8 @@ from builders.files import (
     write,
 )
 from covey.api.inference import DisaggregatedInference
-from covey.api.rules import unsupported_fields
 from covey.api.schema import structural
+from covey.api.unsupported import unsupported_fields
 from foreign_workloads import EVERY, Object, leader_worker_set, model_serving
 
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"

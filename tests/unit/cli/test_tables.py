@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from builders.files import EXAMPLES, covey, inference, node, role, write
-from covey.cli.console import guarded_terminals
+from covey.cli.control_characters import guarded_terminals
 from covey.cli.render.live import print_branches
 from covey.watching.status_tree import StatusTree, TreeState
 
@@ -128,7 +128,7 @@ def test_what_a_stranger_wrote_is_shown_and_not_obeyed() -> None:
     code = f"""
 import click
 from covey.cli.console import open_console
-from covey.cli.console import guarded_terminals
+from covey.cli.control_characters import guarded_terminals
 
 with guarded_terminals():
     click.echo({ATTACK!r})

@@ -6,7 +6,7 @@ import pytest
 
 from builders.conversions import said
 from covey.api.inference import DisaggregatedInference
-from covey.api.rules import unsupported_fields
+from covey.api.unsupported import unsupported_fields
 from covey.convert import Converted, Levels, convert
 from foreign_workloads import Object, disaggregated_set, leader_worker_set, template
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from covey.convert.fields import ConversionError, apply_merge
+from covey.convert.fields import ConversionError
+from covey.convert.strategic_merge import apply_merge
 
 BASE = {
     "metadata": {"labels": {"app": "a", "tier": "b"}},

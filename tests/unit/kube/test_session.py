@@ -18,7 +18,7 @@ from authority import Authority, Mounted
 from covey.kube.connection import Connection, bearer, load
 from covey.kube.errors import ConfigurationError
 from covey.kube.kubeconfig_guards import Configuration
-from covey.kube.transport import new_session
+from covey.kube.session import new_session
 from unit.kube.kubeconfigs import config, write
 
 

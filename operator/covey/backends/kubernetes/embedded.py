@@ -20,7 +20,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.api.roles import Role
-from covey.backends.kubernetes import gates, shared
+from covey.backends.kubernetes import gates, requirements, shared
 from covey.backends.kubernetes.fixed import digest, is_other
 from covey.backends.kubernetes.flat import refused_everywhere, refused_strays
 from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, ReleaseFacts, UnitReport
@@ -98,7 +98,7 @@ class Embedded:
 
     def absent(self, cluster: Cluster) -> str | None:
         """Return what the cluster lacks, or None: the kind is needed, and pods that may name it."""
-        return shared.missing_kinds(cluster, self.kinds(), "1.35") or shared.missing_field(
+        return requirements.missing_kinds(cluster, self.kinds(), "1.35") or requirements.missing_field(
             cluster, _MEMBER, "spec.workloadRef of pods", "GenericWorkload"
         )
 

@@ -4,8 +4,6 @@ In 1.37 it writes conditions to PodGroups alone: whether a CompositePodGroup has
 ``GangScheduling.isCPGTreeReady`` counts it. ``PodGroupInitiallyScheduled`` never turns back from True. 1.38 says of a
 CompositePodGroup, too, why it has no places: what is wrong with the tree itself (``CompositePodGroupError``) is said there
 alone.
-
-Reports on a unit that has no group of its own, made of what kube-scheduler says of the unit's PodGroups.
 """
 
 from __future__ import annotations
@@ -17,57 +15,10 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.backends.kubernetes.gates import LET_GO, REASON
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.backends.seam import Identity, Owned, UnitReport
+from covey.backends.seam import Identity, Owned
 from covey.compile.identity import group_name
 from covey.kube.resources import Resource
-
-#: Condition of a PodGroup: of 1.36, and of 1.37.
-CONDITIONS: Final = ("PodGroupScheduled", "PodGroupInitiallyScheduled")
-
-
-class Reports:
-    """Groups by unit, sorted once for each snapshot, however many units are asked for.
-
-    Args:
-        kind: type of the groups.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._objects: Mapping[Identity, Owned] = {}
-        self._units: Mapping[str, Sequence[Owned]] = {}
-
-    def of(self, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
-        """The report of a unit; None where it has no groups."""
-        if objects is not self._objects:
-            self._objects, self._units = objects, _by_unit(self._kind, objects)
-        groups = self._units.get(str(unit))
-        if not groups:
-            return None
-        first = min(groups, key=lambda group: (group.metadata.creation_timestamp, group.metadata.name))
-        return UnitReport(first.metadata.uid, first.metadata.creation_timestamp, _admitted_condition(groups))
-
-
-def _by_unit(kind: str, objects: Mapping[Identity, Owned]) -> dict[str, list[Owned]]:
-    by_unit: dict[str, list[Owned]] = {}
-    for (type_, _), owned in objects.items():
-        unit = owned.metadata.label(names.LABEL_UNIT)
-        if type_ == kind and unit is not None:
-            by_unit.setdefault(unit, []).append(owned)
-    return by_unit
-
-
-def _admitted_condition(groups: Sequence[Owned]) -> core.Condition:
-    """Return the condition of a unit whose minimum was let go; who keeps a minimum says why."""
-    for group in sorted(groups, key=lambda group: group.metadata.name):
-        condition = next(filter(None, (core.condition(group.status.conditions, kind) for kind in CONDITIONS)), None)
-        if condition is not None and condition.status != "True":
-            what = f"kube-scheduler says of PodGroup {group.metadata.name}: {condition.message or condition.reason}"
-            return core.Condition(names.ADMITTED, "True", REASON, f"{LET_GO}; {what}")
-    return core.Condition(names.ADMITTED, "True", REASON, LET_GO)
-
 
 #: Condition of a PodGroup from 1.37 on, and of a CompositePodGroup from 1.38 on.
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"

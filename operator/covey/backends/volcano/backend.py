@@ -1,6 +1,4 @@
-"""Refusals of what Volcano cannot carry, given before anything is created: it would ignore most of it in silence.
-
-vc-scheduler places the pods: one Volcano PodGroup for each unit, whose subgroups are the replicas.
+"""The backend ``Volcano``: vc-scheduler places the pods, one PodGroup for each unit, whose subgroups are the replicas.
 
 What Volcano does not give is held by Covey's gate: nothing beyond a minimum is shown to it before that minimum is
 bound.
@@ -8,88 +6,22 @@ bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec, GangSettings
-from covey.api.roles import Role
-from covey.backends.extender import refused_starts, refused_vectors
-from covey.backends.hypernodes import NOWHERE, HyperNodes, find_inverted_levels
+from covey.api.inference import BackendName, DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends.hypernodes import NOWHERE, HyperNodes
 from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, OwnedStatus, Release, ReleaseFacts, UnitReport
-from covey.backends.volcano.groups import ANNOTATION_GROUP, TYPE, UnitCompiler, requests_of
+from covey.backends.volcano.groups import ANNOTATION_GROUP, TYPE, UnitCompiler
+from covey.backends.volcano.refusals import refusals_of
 from covey.backends.volcano.release import MET, release
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
-from covey.compile.revision import Template
 from covey.kube.resources import VOLCANO_POD_GROUPS, Resource
-
-_ELSE: Final = "or use backend Extender"
-_NO_PREFERENCE: Final = f"Volcano knows no preferred levels (soft means anywhere): remove it, {_ELSE}"
-
-
-def refusals_of(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: HyperNodes | None) -> Iterator[str]:
-    """One sentence for each field; about levels only where it is known which HyperNodes there are."""
-    if hyper_nodes is not None:
-        yield from _levels(spec, levels, hyper_nodes)
-    if spec.topology.preferred:
-        yield f"spec.topology.preferred: {_NO_PREFERENCE}"
-    if spec.proximity:
-        instead = "remove it, and set spec.topology.required where all roles of a unit shall lie together"
-        yield f"spec.proximity: Volcano has no domain for some of a PodGroup's roles: {instead}, {_ELSE}"
-    if spec.spread is not None:
-        yield f"spec.spread: Volcano does not keep PodGroups apart: remove it, {_ELSE}"
-    if spec.gang.timeout_seconds != GangSettings().timeout_seconds:
-        yield f"spec.gang.timeoutSeconds: Volcano binds a minimum at once, and has no time-out: remove it, {_ELSE}"
-    if spec.disruption is not None and spec.disruption.hold_seconds:
-        yield f"spec.disruption.holdSeconds: Volcano holds no capacity for what was lost: remove it, {_ELSE}"
-    if spec.disruption_mode is not None:
-        yield "spec.disruptionMode: Volcano preempts pod by pod: remove it, or use backend Kubernetes"
-    if spec.preemption is not None:
-        yield f"spec.preemption: Volcano preempts by its own rules: remove it, {_ELSE}"
-    yield from refused_vectors(spec, "Volcano plans no replicas that are still to come")
-    yield from refused_starts(spec, "Volcano")
-    for role in spec.roles:
-        yield from _of_role(role, confined=spec.topology.required is not None)
-
-
-def _of_role(role: Role, *, confined: bool) -> Iterator[str]:
-    path = f"spec.roles[{role.name}]"
-    if role.topology.preferred:
-        yield f"{path}.topology.preferred: {_NO_PREFERENCE}"
-    if confined and not role.topology.follow_unit:
-        yield f"{path}.topology.followUnit: Volcano keeps every role in the unit's domain: remove it, {_ELSE}"
-    templates: Mapping[str, Template | None] = {"template": role.template, "leaderTemplate": role.leader_template}
-    for name, template in templates.items():
-        if template is not None and requests_of(template) == {}:
-            yield (
-                f"{path}.{name}: Volcano counts a pod without resource requests as placed before it is, and heeds no "
-                "group when it places it: give its containers requests"
-            )
-
-
-def _levels(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: HyperNodes) -> Iterator[str]:
-    named = {"spec.topology.required": spec.topology.required}
-    named |= {f"spec.roles[{role.name}].topology.required": role.topology.required for role in spec.roles}
-    known: dict[str, int] = {}
-    for path, level in named.items():
-        if level is None:
-            continue
-        tier = hyper_nodes.tier(level, levels)
-        if isinstance(tier, int):
-            known[level] = tier
-        else:
-            yield f"{path} {level}: {tier}, {_ELSE}"
-    if wrong := find_inverted_levels(levels, known):
-        broad, narrow = wrong
-        yield (
-            f"spec.topology: level {broad} is broader than {narrow}, and its HyperNodes have tier {known[broad]} and "
-            f"{known[narrow]}: give it the higher one, {_ELSE}"
-        )
-
 
 _SUBGROUPS: Final = ("volcano: minSubGroups", "volcano: matchLabelKeys")
 _REMEDY: Final = "install Volcano 1.14 or later, its CustomResourceDefinitions included"

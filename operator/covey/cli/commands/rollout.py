@@ -10,8 +10,9 @@ from typing import Any, Final
 import click
 
 from covey.cli import options
-from covey.cli.errors import CommandError, HelpfulGroup
+from covey.cli.errors import CommandError
 from covey.cli.rollout_state import ResourceReference, former, history_of, read_state, roles_of
+from covey.cli.usage_errors import HelpfulGroup
 from covey.manifests.sources import InputError
 
 #: Seconds between two looks of ``--watch``.

@@ -19,7 +19,7 @@ from covey.compile import Owner, pod_budget, type_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
-from covey.kube.json_text import go_json
+from covey.kube.go_json import go_json
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, PODS, ROLE_SCALERS, SERVICES, Resource
 from covey.model import image_update, podstate
 from covey.observability.logging import get_logger

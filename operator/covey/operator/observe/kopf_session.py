@@ -34,7 +34,7 @@ from covey.kube import request as requests
 from covey.kube.connection import Connection
 from covey.kube.errors import ApiError, KubeError, Undecodable
 from covey.kube.resources import Resource
-from covey.kube.transport import new_session
+from covey.kube.session import new_session
 from covey.kube.watch import LineBuffer, decode_chunk, decode_event
 from covey.observability import metrics
 from covey.observability.logging import get_logger

@@ -7,7 +7,7 @@ pods get the domain of their place.
 
 A resource that finds no room is looked at again when room comes free. Of those that ask for the same only the first is,
 and the next one when that went: a node that is freed does not wake a thousand. What a freed node cannot help is not
-woken at all (``admission.wake``).
+woken at all (``admission.hints``).
 """
 
 from __future__ import annotations

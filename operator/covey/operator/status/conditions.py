@@ -27,7 +27,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.reasons import needs_person
-from covey.api.rules import unkept_constraints
+from covey.api.unsupported import unkept_constraints
 from covey.operator.feature import MinimumShortage
 from covey.operator.intent import Intent
 from covey.operator.model.phase import Phase

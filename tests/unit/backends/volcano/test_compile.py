@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from builders.inferences import inference, inferences
 from covey.api.inference import DisaggregatedInference
 from covey.backends.volcano import Volcano
-from covey.backends.volcano.groups import canonical
+from covey.backends.volcano.min_resources import canonical
 from covey.compile import Layout, Revision
 from covey.placement.cluster.resources import amount
 from unit.backends.volcano.objects import kthena, template, workers
