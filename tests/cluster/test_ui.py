@@ -17,7 +17,7 @@ from cluster.viewers import Page, Rights, served, texts
 from covey.kube.client import Client
 from covey.kube.connection import bearer, load_server
 from covey.kube.resources import PODS
-from covey.ui.headers import PageLimits
+from covey.ui.limits import PageLimits
 from localcluster import Cluster, eventually
 from screens.serving import Served
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import load_server
 from covey.ui.auth import TokenAuthenticator
-from covey.ui.headers import PageLimits
+from covey.ui.limits import PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers
 from localcluster import Cluster, eventually

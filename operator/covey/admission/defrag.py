@@ -24,7 +24,7 @@ from covey.admission.victims import Candidate, Caps, Offer, Step, Terms, devices
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import state_cause
+from covey.placement.cluster.node_filters import state_cause
 from covey.placement.model import Gang, Path, Verdict
 from covey.placement.overlay import Overlay, overlay
 from covey.placement.planner import LIMIT

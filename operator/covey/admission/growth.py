@@ -28,7 +28,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.overlay import overlay
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.refusal.shortage import RESERVED
+from covey.placement.refusal.exclusions import RESERVED
 
 #: Role → replicas that have their nodes.
 Footprint = Mapping[str, int]

@@ -28,7 +28,7 @@ from covey.placement.question.demands import (
     placed_paths,
     surplus_demands,
 )
-from covey.placement.refusal.shortage import RESERVED
+from covey.placement.refusal.exclusions import RESERVED
 
 #: The depth of the whole cluster.
 EVERYWHERE: Final = -1

@@ -23,7 +23,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal, Shape, Verdict
 from covey.placement.overlay import overlay
 from covey.placement.planner import LIMIT
-from covey.placement.refusal.shortage import OVER_QUOTA
+from covey.placement.refusal.exclusions import OVER_QUOTA
 
 
 @dataclass(frozen=True, slots=True)

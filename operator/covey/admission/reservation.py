@@ -39,7 +39,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import sum_requests, with_terms
 from covey.placement.model import Gang, Path, Shape
 from covey.placement.question.demands import common_domain, followers, minimum_demands, placed_paths
-from covey.placement.refusal.shortage import RESERVED
+from covey.placement.refusal.exclusions import RESERVED
 
 N = TypeVar("N", bound=tuple[str, ...] | str)
 

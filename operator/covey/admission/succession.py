@@ -30,7 +30,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Reason, Refusal, ReplicaRequest, RoleRequest, Verdict
 from covey.placement.overlay import overlay
 from covey.placement.planner import plan_minimum
-from covey.placement.refusal.shortage import RESERVED
+from covey.placement.refusal.exclusions import RESERVED
 
 #: Plans that the answer for one set may cost, and those of them for a single replica that would be enough.
 PLANS: Final = 64

@@ -14,7 +14,7 @@ from covey.admission.ledger import Amounts, Flavor, Ledger, Policy, Pool
 from covey.admission.nodes import Key
 from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.question.demands import minimum_demands, surplus_demands
-from covey.placement.refusal.shortage import OVER_QUOTA
+from covey.placement.refusal.exclusions import OVER_QUOTA
 
 #: A replica that is asked for, and its role.
 Asked = tuple[RoleRequest, ReplicaRequest]

@@ -39,12 +39,9 @@ from covey.placement.question.demands import (
 from covey.placement.question.minimum_choice import choose_plan, count_achieved, too_many, without_rules
 from covey.placement.question.problem import Aims, build, depth_of, required_aims
 from covey.placement.question.readiness import (
-    allowed_demands,
     incomplete_refusal,
     no_spread_domains,
-    refusal_of,
     spread_refusal,
-    torn,
     unknown_refusal,
     unready,
 )
@@ -56,6 +53,7 @@ from covey.placement.question.spreads import (
     with_floors,
     without_spread,
 )
+from covey.placement.question.torn import allowed_demands, refusal_of, torn
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 

@@ -30,7 +30,7 @@ from covey.placement.question.problem import Aims, build
 from covey.placement.refusal.reasons import asked_for, explain, overdrawn, refuse_crowded
 from covey.placement.sharing.cost import Place
 from covey.placement.sharing.layout import DemandLayout
-from covey.placement.sharing.lp_bound import Mixture
+from covey.placement.sharing.mixture import Mixture
 
 
 def hold_placement(changes: Overlay, gang: Gang, part: Sequence[Demand], nodes: dict[str, str]) -> Gang:

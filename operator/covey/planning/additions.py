@@ -29,7 +29,7 @@ from covey.api.constants import HOSTNAME_LABEL
 from covey.manifests.documents import read_documents
 from covey.manifests.sources import InputError, ManifestPath
 from covey.placement.cluster.elastic import ElasticDomain, expand_elastic
-from covey.placement.cluster.shape import state_cause
+from covey.placement.cluster.node_filters import state_cause
 from covey.placement.model import Gang, Level, Topology, Verdict
 from covey.planning.facts import ClusterFacts, read_node
 from covey.planning.inferences import choose_topologies, default_topology

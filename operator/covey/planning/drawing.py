@@ -11,7 +11,7 @@ from covey.api import core
 from covey.model import podstate
 from covey.picture.floor import DomainMark, Floor, NodeUsage, Spot, build_floor
 from covey.placement.cluster import resources
-from covey.placement.cluster.shape import state_cause
+from covey.placement.cluster.node_filters import state_cause
 from covey.placement.model import Path
 from covey.planning.report import PlanReport
 from covey.planning.run import Planned

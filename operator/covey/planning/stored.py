@@ -17,8 +17,8 @@ from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REVISION, LABEL_ROLE
 from covey.compile import Layout, Scale
 from covey.operator.resource_quota.charge import add_defaults
+from covey.placement.cluster.node_filters import tolerates
 from covey.placement.cluster.resources import is_device, pod_requests
-from covey.placement.cluster.shape import tolerates
 from covey.planning.changes import expand
 from covey.planning.facts import ClusterFacts, TemplateKey
 from covey.planning.trees import PlannedWorkload

@@ -38,7 +38,7 @@ from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory, domains_of
-from covey.placement.cluster.shape import NOT_READY, state_cause
+from covey.placement.cluster.node_filters import NOT_READY, state_cause
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.placement.question.demands import place

@@ -24,7 +24,7 @@ from covey.observability.logging import get_logger
 from covey.placement.cluster.device_claims import CLAIMED
 from covey.placement.cluster.devices import CLUSTER, NodeDevices, Report, devices_of, report
 from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory, path_of
-from covey.placement.cluster.shape import state_cause
+from covey.placement.cluster.node_filters import state_cause
 from covey.placement.model import Topology
 
 log = get_logger(__name__)

@@ -37,7 +37,7 @@ from covey.model import podstate
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster import resources
 from covey.placement.model import Gang
-from covey.placement.refusal.shortage import RESERVED
+from covey.placement.refusal.exclusions import RESERVED
 from covey.scheduler.arrivals import Arrivals
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep

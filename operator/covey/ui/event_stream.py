@@ -19,8 +19,8 @@ from covey.kube.errors import Forbidden, KubeError, Unauthorized
 from covey.kube.resources import SELF_SUBJECT_REVIEWS
 from covey.observability.logging import get_logger
 from covey.ui import contract
-from covey.ui.headers import DEFAULT, PageLimits
 from covey.ui.leaders import draw_leaders, find_all_absences
+from covey.ui.limits import DEFAULT, PageLimits
 from covey.ui.view_state import ViewBuilder
 from covey.ui.viewer_watches import ViewerWatches
 from covey.watching.advice import Advice

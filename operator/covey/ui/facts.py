@@ -1,7 +1,4 @@
-"""Everything that a plan depends on, as far as one viewer may read it.
-
-Pods as a view shows them.
-"""
+"""Everything that a plan depends on, as far as one viewer may read it."""
 
 from __future__ import annotations
 
@@ -11,57 +8,16 @@ from typing import TypeVar
 
 import msgspec
 
-from covey.admission.tree import number
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import constants as names
 from covey.api import core
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
-from covey.kube.resources import DISAGGREGATED_INFERENCES, Resource
-from covey.model import podstate
+from covey.kube.resources import Resource
 from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
-from covey.placement.cluster.resources import pod_requests
 from covey.planning.facts import ClusterFacts
-from covey.ui import contract
 from covey.ui.contract import Denied
-from covey.ui.topology_view import ViewLayout
-from covey.watching.status_tree import TreeState, pod_state
-
-
-def gang_of(thing: core.Pod | core.Group) -> str | None:
-    """The ``namespace/name`` of the resource that owns a pod or a group; None for one of others."""
-    owner = thing.metadata.controller
-    if owner is None or (owner.kind, owner.api_version) != (DISAGGREGATED_INFERENCES.kind, names.INFERENCE_API):
-        return None
-    return f"{thing.metadata.namespace}/{owner.name}"
-
-
-def small(count: int) -> int:
-    """A number as a browser can have it: labels are anybody's, and may hold sixty digits."""
-    return min(count, 2**53 - 1)
-
-
-def draw_pod(pod: core.Pod, gang: str, layout: ViewLayout) -> contract.PodView:
-    """A pod of a gang."""
-    meta = pod.metadata
-    state, reason = (
-        pod_state(pod) if not core.is_terminal(pod) else (TreeState.FAILED, f"it has ended ({pod.status.phase})")
-    )
-    return contract.PodView(
-        gang,
-        small(number(meta.label(names.LABEL_UNIT))),
-        meta.label(names.LABEL_ROLE) or "",
-        small(number(meta.label(names.LABEL_REPLICA))),
-        small(number(meta.label(names.LABEL_INDEX))),
-        podstate.holding(pod),
-        layout.cells(pod_requests(pod).get(layout.resource, 0)),
-        state.value,
-        reason,
-        podstate.is_terminating(pod) or meta.label(names.LABEL_DRAINING) == "true",
-        meta.label(names.LABEL_REVISION) or "",
-    )
-
 
 T = TypeVar("T")
 

@@ -16,8 +16,9 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.operator.model.objects import Inference
 from covey.ui import contract
-from covey.ui.facts import Lister, small
+from covey.ui.facts import Lister
 from covey.ui.history_sources import HistorySources, StoredEvent, TimedPod
+from covey.ui.pod_view import small
 from covey.ui.replica_timelines import timelines_of
 
 #: What one story has at most; the newest events, the first lanes.

@@ -11,7 +11,7 @@ from covey.kube.process import take_signals
 from covey.observability.http import is_loopback, serve
 from covey.observability.logging import get_logger
 from covey.ui.auth import Authenticator, LinkAuthenticator, TokenAuthenticator
-from covey.ui.headers import DEFAULT, PageLimits
+from covey.ui.limits import DEFAULT, PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers
 

@@ -9,8 +9,8 @@ from covey.admission.tree import number
 from covey.api import constants as names
 from covey.api import core
 from covey.ui import contract
-from covey.ui.facts import small
 from covey.ui.history_sources import TimedPod
+from covey.ui.pod_view import small
 from covey.watching.status_tree import TreeState, pod_state
 
 _LABEL_RESTARTS: Final = "covey.dev/restarts"

@@ -25,8 +25,9 @@ from covey.ui.auth import Authenticator, CodeUsed, NotSignedIn
 from covey.ui.event_sender import Sender
 from covey.ui.event_stream import Ended, EventStream, Expired, ViewerFeed
 from covey.ui.facts import read_facts
-from covey.ui.headers import DEFAULT, SECURITY, PageLimits, bearer_token, is_meant, is_strange
+from covey.ui.headers import SECURITY, bearer_token, is_meant, is_strange
 from covey.ui.history import read_story
+from covey.ui.limits import DEFAULT, PageLimits
 from covey.ui.plans import plan, problems_of
 from covey.ui.viewers import Busy, Credentials, Viewers, new_client
 

@@ -9,7 +9,7 @@ from covey.api import core
 from covey.picture.floor import MOST_CELLS, device_word, levels_of, scale_of
 from covey.placement.cluster import resources
 from covey.placement.cluster.inventory import path_of
-from covey.placement.cluster.shape import state_cause
+from covey.placement.cluster.node_filters import state_cause
 from covey.placement.model import Path, Topology
 from covey.planning.facts import ClusterFacts
 from covey.ui import contract

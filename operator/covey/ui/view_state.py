@@ -18,8 +18,8 @@ from covey.operator.model.objects import Inference
 from covey.picture.floor import DeviceOwner, owners_of
 from covey.placement.cluster import resources
 from covey.ui import contract
-from covey.ui.facts import draw_pod, gang_of
 from covey.ui.gangs import Owners, draw_gang, key_of, number_waiting, role_names
+from covey.ui.pod_view import draw_pod, gang_of
 from covey.ui.topology_view import ViewLayout, draw_node, lay_out, matters
 
 T = TypeVar("T")

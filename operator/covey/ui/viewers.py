@@ -14,7 +14,7 @@ from covey.kube.clock import Clock
 from covey.kube.connection import Connection
 from covey.ui.contract import SignInMode
 from covey.ui.event_stream import UserInfo, ViewerFeed, ViewScope, review_user
-from covey.ui.headers import DEFAULT, PageLimits
+from covey.ui.limits import DEFAULT, PageLimits
 
 #: As many as are needed at once: each collection of each namespace has a watch of its own.
 _UNBOUNDED: Final = 0

@@ -15,7 +15,8 @@ from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference
 from covey.model import podstate
-from covey.picture.floor import Floor, NodeUsage, Spot, build_floor, main_resource, path_order
+from covey.picture.floor import Floor, NodeUsage, Spot, build_floor, main_resource
+from covey.picture.short_names import path_order
 from covey.placement.cluster import resources
 from covey.placement.cluster.devices import CLUSTER, share
 from covey.placement.cluster.inventory import Inventory, path_of

@@ -6,7 +6,7 @@ import pytest
 
 from builders.requests import make_node, make_shape
 from covey.api import core
-from covey.placement.cluster.shape import static_cause
+from covey.placement.cluster.node_filters import static_cause
 
 GPU_TAINT = core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from builders import pods
 from covey.api import constants, core
+from covey.placement.cluster.node_filters import shape_cause
 from covey.placement.cluster.shape import (
     BIND_MOUNT_OPTIONS,
     FEATURES,
@@ -13,7 +14,6 @@ from covey.placement.cluster.shape import (
     RESTART_ALL,
     conflict,
     exclusive,
-    shape_cause,
     shape_of,
     unmodelled_constraints,
 )

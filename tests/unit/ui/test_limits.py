@@ -18,7 +18,7 @@ from covey.ui.auth import TokenAuthenticator
 from covey.ui.contract import SignInMode
 from covey.ui.event_sender import Sender
 from covey.ui.event_stream import Ended, EventStream, UserInfo, ViewerFeed
-from covey.ui.headers import PageLimits
+from covey.ui.limits import PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers, identity_of
 

@@ -13,7 +13,7 @@ from covey.kube.errors import Forbidden, Unreachable
 from covey.kube.kubeconfig_guards import Configuration
 from covey.ui.auth import CodeUsed, LinkAuthenticator, NotSignedIn, TokenAuthenticator
 from covey.ui.event_stream import Ended, Expired
-from covey.ui.headers import PageLimits
+from covey.ui.limits import PageLimits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers
 

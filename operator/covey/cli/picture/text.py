@@ -15,7 +15,8 @@ from rich.text import Text
 
 from covey.cli.console import page_width
 from covey.cli.picture.colors import bright
-from covey.picture.floor import Box, CellRun, Floor, NodeBox, short_names
+from covey.picture.floor import Box, CellRun, Floor, NodeBox
+from covey.picture.short_names import short_names
 
 _BARS = "·▁▂▃▄▅▆▇█"
 _OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"  # noqa: RUF001 - drawn, not read

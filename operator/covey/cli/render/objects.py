@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from covey.api.constants import LABEL_POD_GROUP
 from covey.cli.picture.colors import bright
-from covey.picture.floor import path_order
+from covey.picture.short_names import path_order
 from covey.placement.model import Path
 from covey.planning.report import (
     DomainReport,

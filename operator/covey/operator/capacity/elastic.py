@@ -15,7 +15,8 @@ from covey.compile.groups import Levels
 from covey.operator.model.observed import Observed
 from covey.placement.cluster.elastic import ElasticDomain
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import shape_of, static_cause
+from covey.placement.cluster.node_filters import static_cause
+from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Gang, Plan, PodRequest, ReplicaRequest, RoleRequest, Shape
 from covey.placement.planner import LIMIT, plan_minimum
 

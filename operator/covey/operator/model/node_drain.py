@@ -29,7 +29,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.placement.cluster.shape import tolerates
+from covey.placement.cluster.node_filters import tolerates
 
 #: Keys of the taints by which autoscalers say that a node is about to be deleted, or may be.
 AUTOSCALERS: Final = (

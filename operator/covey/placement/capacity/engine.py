@@ -15,16 +15,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from covey.placement.capacity.frame import NO_VIEW, Counted, Frame, NodeTables, Offered, TableEntry, View
-from covey.placement.capacity.tables import Budget, Projection, SearchLimit, Structure, Table, Vector
+from covey.placement.capacity.frame import Frame, TableEntry
+from covey.placement.capacity.node_tables import NodeTables, Offered
+from covey.placement.capacity.tables import ENTRY, Budget, Projection, SearchLimit, Structure, Table, Vector
+from covey.placement.capacity.view import NO_VIEW, Counted, View
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Path
 
 #: Work beyond which nobody looks at how many nodes of a bottom domain are broken into.
 _BROKEN_WORK: Final = 5_000_000
-#: Size of an entry of a memory, in bytes, without what it holds; and of a cell of a list of points.
-_ENTRY: Final = 200
 _CELL: Final = 8
 #: Work that is bounded by it needs no budget.
 _ENOUGH: Final = 1 << 60
@@ -88,7 +88,7 @@ class Engine:
         """Memory in use, in bytes: an estimate that may be a little low."""
         entries = len(self._steps) + len(self._broken) + len(self._different) + len(self._alike) + len(self._totals)
         frames = sum(frame.size for frame in self.frames.values())
-        return frames + _ENTRY * entries + self.nodes.size + _CELL * self.points_size
+        return frames + ENTRY * entries + self.nodes.size + _CELL * self.points_size
 
     def candidates(self) -> Sequence[DomainNode]:
         """The domains of the structure's scope."""

@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 #: Marks a choice that does not fit at all; small enough to stay negative whatever is added.
 NEVER: Final = -(1 << 24)
 #: Size of an entry of a memory, in bytes, without what it holds.
-_ENTRY: Final = 200
+ENTRY: Final = 200
 #: Dimensions of a table that is one line of numbers.
 _CURVE: Final = 2
 #: Cells that one pass over many moved curves may make.
@@ -127,7 +127,7 @@ class Tables:
     @property
     def size(self) -> int:
         """Memory in use, in bytes: an estimate that may be a little low."""
-        return self._held + _ENTRY * (len(self._interned) + len(self._sums) + len(self._unions))
+        return self._held + ENTRY * (len(self._interned) + len(self._sums) + len(self._unions))
 
     def intern(self, values: Array) -> Table:
         """Return the one table of these values (trimmed, closed downwards)."""

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from covey.api import core
 from covey.placement.cluster import resources
-from covey.placement.cluster.shape import ANTI_AFFINITY, OFF_DEVICES, cause_of_conflict, shape_cause, state_cause
+from covey.placement.cluster.node_filters import shape_cause, state_cause
+from covey.placement.cluster.shape import ANTI_AFFINITY, OFF_DEVICES, cause_of_conflict
 from covey.placement.model import Path, Shape, Topology
 
 #: Shapes whose answer each node remembers.

@@ -15,8 +15,9 @@ from typing import Any, Final
 from covey.api import constants, core
 from covey.placement.anti_affinity import EXCLUSIVE_CLIQUE, Term, TermCounts
 from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState, devices_of
+from covey.placement.cluster.node_filters import state_cause
 from covey.placement.cluster.outstanding import Outstanding
-from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, clique_of, state_cause
+from covey.placement.cluster.shape import ANTI_AFFINITY, EXCLUSIVE_CLIQUE_TAKEN, NO_CLIQUE, clique_of
 from covey.placement.model import Clique, Path, Shape, Topology
 
 UNKNOWN_NODE: Final = "node not found"

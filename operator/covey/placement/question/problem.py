@@ -7,23 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.placement.anti_affinity import PodSpread
-from covey.placement.capacity.frame import View
 from covey.placement.capacity.tables import Limit, ReplicaClass, Stream, Structure, Vector
+from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Shape, Topology
-from covey.placement.question.demands import (
-    Aims,
-    Demand,
-    DomainGroup,
-    common_domain,
-    followers,
-    groups_of,
-    levels_alone,
-    placed_paths,
-    replica_paths,
-    unit_anchor,
-)
+from covey.placement.question.demands import Demand, common_domain, followers, placed_paths, replica_paths, unit_anchor
+from covey.placement.question.domain_groups import Aims, DomainGroup, groups_of, levels_alone
 from covey.placement.question.spreads import SpreadDomains, find_domains, fix_floors
 from covey.placement.sharing.layout import Item
 

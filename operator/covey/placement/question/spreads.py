@@ -15,7 +15,8 @@ from typing import Final
 
 from covey.placement.anti_affinity import PodSpread
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import selector_cause, taint_cause, with_shapes
+from covey.placement.cluster.node_filters import selector_cause, taint_cause
+from covey.placement.cluster.shape import with_shapes
 from covey.placement.model import Gang, Path, PodRequest, Shape
 from covey.placement.question.demands import Demand
 

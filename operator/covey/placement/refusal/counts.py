@@ -13,7 +13,8 @@ from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Shape, natural
 from covey.placement.question.demands import Demand, minimum_demands, minimum_of, minimum_replicas
-from covey.placement.refusal.shortage import Bench, Shortage
+from covey.placement.refusal.nearest_fix import Bench
+from covey.placement.refusal.shortage import Shortage
 from covey.placement.sharing.layout import Item
 
 #: Domains in which a missing replica is tried for the nearest fix.

@@ -14,7 +14,7 @@ from covey.api import constants, core
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import state_cause
+from covey.placement.cluster.node_filters import state_cause
 from covey.placement.model import Level, Shape
 
 #: Values of a label, or resources, that are listed.

@@ -18,8 +18,9 @@ from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape,
 from covey.placement.question.demands import Demand, minimum_of
 from covey.placement.question.readiness import tell_split_labels
 from covey.placement.refusal.counts import TRIED, Best, Counts
+from covey.placement.refusal.exclusions import exclusions
 from covey.placement.refusal.misfits import find_misfit, find_too_wide
-from covey.placement.refusal.shortage import Shortage, exclusions
+from covey.placement.refusal.shortage import Shortage
 from covey.placement.sharing.layout import Item
 
 

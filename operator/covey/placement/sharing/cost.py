@@ -1,30 +1,23 @@
 """Prices of using a domain or a node: the later aims in order, packed so that comparing prices compares aims.
 
-A price is a list of counts, the more important first: the unit's domain where it has no room beside what others in it lack,
-domains used (coarse before fine, hosts not counted), wholly free
-domains and then wholly free hosts broken into, and how much is left free of each scarce resource where something is
-put. Adding prices adds counts, and a count has as many bits as its sum can need; so machine words do, mostly one, and
-as many as it takes for a deep tree, a large cluster, or many pods.
-
-Sharing out a demand that is too large to be priced vector by vector: child after child, never into a dead end.
-
-Sums of the children from each one to the last tell what the rest can still take, so every step keeps the demand
-feasible. The children come cheapest first, and each takes as much as it can: good, but not proven cheapest.
+A price is a list of counts, the more important first: the unit's domain where it has no room beside what others in it
+lack, domains used (coarse before fine, hosts not counted), wholly free domains and then wholly free hosts broken into,
+and how much is left free of each scarce resource where something is put. Adding prices adds counts, and a count has as
+many bits as its sum can need; so machine words do, mostly one, and as many as it takes for a deep tree, a large cluster,
+or many pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
-from typing import Final, Generic
+from typing import Final
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.frame import Frame, TableEntry
-from covey.placement.capacity.tables import Budget, Structure, Vector
+from covey.placement.capacity.tables import Structure
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.resources import CPU, is_extended
 from covey.placement.model import Path
-from covey.placement.sharing.cover_dp import NO_WAY, Child, ChildShare
 
 #: Bits of a word; the next one up marks what is no way at all (`cover_dp.NO_WAY`).
 _WORD: Final = 60
@@ -159,61 +152,3 @@ def _telling(engine: Engine, counted: range) -> list[int]:
     """Return the depths whose domains are worth counting: not those of which every domain above has exactly one."""
     counts = engine.tree.counts
     return [depth for depth in counted if counts[depth] != (counts[depth - 1] if depth else 1)]
-
-
-class Chain(Generic[Child]):
-    """The children in order, and what each tail of them holds."""
-
-    def __init__(
-        self, need: Vector, children: Sequence[tuple[Child, TableEntry]], frame: Frame, budget: Budget
-    ) -> None:
-        self.need = need
-        self._places = [child for child, _ in children]
-        self._children = [entry for _, entry in children]
-        self._tails = [frame.zero]
-        for entry in reversed(self._children):
-            self._tails.append(frame.add(entry, self._tails[-1], budget))
-        self._tails.reverse()
-
-    @property
-    def masks(self) -> list[int]:
-        """The sets of groups with which the whole need fits."""
-        return sorted(mask for mask, table in self._tails[0].tables.items() if table.holds(self.need))
-
-    def price(self, vector: Sequence[int], mask: int = 0) -> tuple[int, ...]:
-        """Return zero for all that fits: nothing is priced here."""
-        table = self._tails[0].tables.get(mask)
-        return (0 if table is not None and table.holds(vector) else NO_WAY,)
-
-    def shares(self, vector: Sequence[int], mask: int) -> list[ChildShare[Child]]:
-        """Return one way to share a vector out."""
-        left: Vector = tuple(vector)
-        shares: list[ChildShare[Child]] = []
-        for index, child in enumerate(self._places):
-            if not any(left) and not mask:
-                break
-            inner, taken = self._step(index, left, mask)
-            if inner or any(taken):
-                shares.append(ChildShare(child, inner, taken))
-            left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
-            mask ^= inner
-        return shares
-
-    def _step(self, index: int, left: Vector, mask: int) -> tuple[int, Vector]:
-        """The most that a child can take, with which the rest still fits behind it."""
-        best: tuple[int, Vector] | None = None
-        for inner, table in sorted(self._children[index].tables.items()):
-            rest = self._tails[index + 1].tables.get(mask ^ inner)
-            if inner & ~mask or rest is None:
-                continue
-            for point in table.points:
-                taken = tuple(map(min, point, left))
-                if best is not None and sum(taken) <= sum(best[1]):
-                    continue
-                if rest.holds([wanted - n for wanted, n in zip(left, taken, strict=True)]):
-                    best = (inner, taken)
-        assert best is not None, "the tail holds what is left"
-        return best
-
-
-__all__ = ["Packing", "Place", "Price", "Prices"]

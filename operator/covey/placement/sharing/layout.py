@@ -18,13 +18,15 @@ from typing import Any, Final
 import numpy as np
 
 from covey.placement.capacity.engine import Engine
-from covey.placement.capacity.frame import TableEntry, View
+from covey.placement.capacity.frame import TableEntry
 from covey.placement.capacity.tables import Budget, Table, Vector
+from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path, natural
-from covey.placement.sharing.cost import Chain, Place, Price, Prices
+from covey.placement.sharing.chain import Chain
+from covey.placement.sharing.cost import Place, Price, Prices
 from covey.placement.sharing.cover_dp import NO_WAY, ChildOffer, Cover, Points, clip, lower
-from covey.placement.sharing.lp_bound import Mixture
+from covey.placement.sharing.mixture import Mixture
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
 _PRICE_CELLS: Final = 4096
