@@ -9,7 +9,7 @@ from covey.compile import Layout, Scale, Tree
 from covey.operator.feature import Feature, PlanInput, at, find_intent
 from covey.operator.intent import Intent
 from covey.operator.objects.apply import Deviation, find_deviations
-from covey.operator.replicas.scale import replica_states, running_revisions
+from covey.operator.replicas.progress import replica_states, running_revisions
 
 
 @dataclass(frozen=True, slots=True)

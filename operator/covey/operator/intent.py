@@ -11,7 +11,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Identity
 from covey.compile import Layout, ReplicaKey, Scale, Tree
 from covey.operator.model.claimed import Claimed
-from covey.operator.replicas.scale import Running, States
+from covey.operator.replicas.progress import Running, States
 from covey.rollout import UnitState, UnitStep
 from covey.rollout.progress import RolloutProgress
 

@@ -43,9 +43,9 @@ from covey.operator.objects.pod_labels import find_relabelled
 from covey.operator.objects.revisions import HISTORY, find_expired, to_mark, to_store
 from covey.operator.release import find_released, progress_of
 from covey.operator.replicas.creation_order import order_creations
+from covey.operator.replicas.progress import replica_states, running_revisions
 from covey.operator.replicas.replace import Fate, ReplicaActions, plan_replicas
 from covey.operator.replicas.replica_notes import describe_growth, removal_notes, replacement_notes
-from covey.operator.replicas.scale import replica_states, running_revisions
 from covey.operator.unsupported import find_unsupported
 from covey.operator.validation import AcceptedSpec, revision_before
 from covey.rollout.progress import RolloutProgress

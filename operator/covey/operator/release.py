@@ -16,7 +16,7 @@ from covey.model import podstate
 from covey.operator.model.actions import Actions, DeletePod, Ungate
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome
-from covey.operator.replicas.scale import ReplicaState, States
+from covey.operator.replicas.progress import ReplicaState, States
 
 
 def progress_of(inference: DisaggregatedInference, layout: Layout, states: States, observed: Observed) -> ReleaseFacts:

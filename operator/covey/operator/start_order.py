@@ -22,7 +22,7 @@ from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Ungate
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome
-from covey.operator.replicas.scale import ReplicaState, count_unit
+from covey.operator.replicas.progress import ReplicaState, count_unit
 
 _NOTHING: Final[Mapping[str, Mapping[int, ReplicaState]]] = {}
 

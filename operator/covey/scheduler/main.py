@@ -39,23 +39,25 @@ from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.binder import Binder
 from covey.scheduler.bindings import Bindings
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.certificates import Callers, add_check
+from covey.scheduler.caller_certificates import add_check
 from covey.scheduler.claims import ClaimBounds
 from covey.scheduler.context import Context
 from covey.scheduler.cycle import Scheduler
 from covey.scheduler.decisions_in_flight import reference
 from covey.scheduler.devices import Surveyor
+from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
 from covey.scheduler.holding import Holding
 from covey.scheduler.leader_label import LeaderLabel
 from covey.scheduler.operator_lease import OperatorLease
 from covey.scheduler.plugin import at
 from covey.scheduler.plugins import make_plugins
+from covey.scheduler.presence import Callers
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.refused_pods import RefusedPod
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
-from covey.scheduler.server import Endpoint, ExtenderServer
+from covey.scheduler.server import ExtenderServer
 from covey.scheduler.settings import OrdinaryPods, SchedulerSettings
 from covey.scheduler.statuses import StatusWriter, UnreadGroups
 from covey.scheduler.surroundings import Queueing

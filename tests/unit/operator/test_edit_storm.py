@@ -18,7 +18,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.model import image_update, podstate
 from covey.operator.model.node_drain import Notice
-from covey.operator.replicas.scale import replica_states, running_revisions
+from covey.operator.replicas.progress import replica_states, running_revisions
 from unit.operator.world import World
 
 Event = tuple[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from covey.api import core
-from covey.operator.observe.nodes import RolloutClock
+from covey.operator.observe.rollout_clock import RolloutClock
 from unit.operator.test_rolling import NEW, condition, llama
 from unit.operator.world import World
 

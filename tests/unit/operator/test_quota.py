@@ -19,7 +19,8 @@ from covey.operator.model.observed import Observed
 from covey.operator.plan import Plan, plan
 from covey.operator.process.features import FEATURES
 from covey.operator.resource_quota.balance import Balance
-from covey.operator.resource_quota.charge import PodCharge, charge_of, counts
+from covey.operator.resource_quota.charge import PodCharge, charge_of
+from covey.operator.resource_quota.scopes import counts
 from covey.operator.status.status import compute
 from covey.operator.status.units import describe_units
 from unit.operator.world import World

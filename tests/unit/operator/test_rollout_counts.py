@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builders.inferences import llama
 from covey.observability import metrics, operator_metrics
 from covey.operator.model.claimed import RootClaim
-from covey.operator.rolling.observe import read_progress
+from covey.operator.rolling.rollout_status import read_progress
 from covey.operator.status.departures import Departures
 from covey.operator.status.rollout_counts import RolloutCounts, find_counts
 from scrapes import Scrape

@@ -30,7 +30,7 @@ from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed, place_pods
 from covey.operator.model.problem import Problem
 from covey.operator.objects.drift import add_digest
-from covey.operator.observe.nodes import RolloutClock
+from covey.operator.observe.rollout_clock import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.process.features import FEATURES
 from covey.operator.status.status import compute

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from authority import Authority, Mounted
 from covey.observability.families import REGISTRY
-from covey.scheduler.certificates import add_check
-from covey.scheduler.server import Endpoint
+from covey.scheduler.caller_certificates import add_check
+from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.settings import EndpointMode, SchedulerSettings
 
 

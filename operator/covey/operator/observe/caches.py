@@ -41,14 +41,16 @@ from covey.operator.model.recorded_status import differ
 from covey.operator.observe.claims import RootClaims
 from covey.operator.observe.evicted import Evicted
 from covey.operator.observe.expectations import Expectations, PodExpectations
-from covey.operator.observe.nodes import Nodes, RolloutClock
+from covey.operator.observe.hyper_nodes import Domains
+from covey.operator.observe.nodes import Nodes
 from covey.operator.observe.probing import Probing
 from covey.operator.observe.resource_quotas import NamespaceQuotas
+from covey.operator.observe.rollout_clock import RolloutClock
 from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.scope import EVERYTHING, WatchScope
 from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.triggered import Triggered
-from covey.operator.observe.watched import Domains, Key, Requeue, Watched, owner_key, shows
+from covey.operator.observe.watched import Key, Requeue, Watched, owner_key, shows
 from covey.placement.cluster.device_claims import unmade_claims
 
 #: Seconds that bursts of events are gathered before the resource is looked at; and those of progress, which calls for

@@ -1,13 +1,7 @@
-"""The nodes of the cluster, which of them are to be empty, and the start times of deadlines.
-
-The nodes of the cluster, and which of them are to be empty.
+"""The nodes of the cluster, and which of them are to be empty.
 
 All are watched once, for all that ask. Heartbeats change a node all the time; resources are looked at only when what
 matters to their pods there has changed, so that a node that flaps costs one look for each resource on it.
-
-Start times of rollout deadlines: none runs while nobody leads, or while something is on its way out.
-
-Another process begins again, so nothing of this has to be remembered anywhere else.
 """
 
 from __future__ import annotations
@@ -28,42 +22,8 @@ from covey.placement.cluster.elastic import ElasticDomain, expand_elastic
 from covey.placement.cluster.presets import LabelCounts, detect
 from covey.placement.model import Topology
 
-Key = tuple[str, str]
 #: The index of nodes by their labels.
 _LABELS: Final = "labels"
-
-
-class RolloutClock:
-    """Times in seconds since the epoch, by resource."""
-
-    def __init__(self) -> None:
-        self._begun = 0.0
-        self._since: dict[Key, float] = {}
-        self._standing: set[Key] = set()
-
-    def begin(self, now: float) -> None:
-        """Note that this process leads from now on."""
-        self._begun = now
-        self._since.clear()
-        self._standing.clear()
-
-    def since(self, key: Key, now: float) -> float:
-        """Time since which a deadline of a resource runs; ``now`` where something was on its way out so far."""
-        return now if key in self._standing else self._since.get(key, self._begun)
-
-    def note(self, key: Key, now: float, *, stands: bool) -> None:
-        """Note whether the clock of a resource stands still."""
-        if stands or key in self._standing:
-            self._since[key] = now
-        if stands:
-            self._standing.add(key)
-        else:
-            self._standing.discard(key)
-
-    def forget(self, key: Key) -> None:
-        """Forget a resource that is gone."""
-        self._since.pop(key, None)
-        self._standing.discard(key)
 
 
 #: Candidates that a resource gets to know: they are written on its groups.

@@ -3,8 +3,7 @@
 A successor that finds no room in the domain of its unit waits, and what runs is kept. Given up is
 
 * a *role*, or the *unit*, that the scheduler could place if its pods did not have to stay where they are, and only
-  where
-  the unit serves nobody: some role of the gang has no Ready replica;
+  where the unit serves nobody: some role of the gang has no Ready replica;
 * the unit, where kube-scheduler has evicted a pod of it for a pod of the system, under the same condition, once the
   successor is refused as well: what is left of the gang would hold its room for nobody;
 * the unit, whatever serves, where ``spec.gang.terminationDelaySeconds`` says so.
@@ -12,15 +11,11 @@ A successor that finds no room in the domain of its unit waits, and what runs is
 Nothing goes that has not been announced: what goes, and when, stands in the status (``unitStatuses``) a pass before at
 the latest, and an operator that finds it there goes on from it. Only pods go, and only of a unit that still has some
 from before its loss: so one that was taken down is not taken down again.
-
-Units that are recreated, because a replica of a role with ``RecreateUnit`` has failed or lost a pod: every pod carries
-how often its unit had been recreated when it was made, the unit's log how often it was; what is older goes. So a unit
-that was half recreated is finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -28,25 +23,17 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.roles import RestartPolicy, Role
 from covey.api.status import MetMinimum, UnitEscalation
 from covey.backends import Backend, UnitReport
-from covey.compile import ReplicaKey, Tree
-from covey.compile.restarts import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
-from covey.kube.resources import PODS
 from covey.model import podstate
 from covey.operator.feature import MinimumShortage, PlanInput
 from covey.operator.intent import Intent
-from covey.operator.model.actions import Actions, Annotate, DeletePod, Note
+from covey.operator.model.actions import Actions, DeletePod, Note
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome, Remark
-from covey.operator.model.place import Place
 from covey.operator.model.recorded_status import RecordedUnit, recorded_units
-from covey.operator.repair.failures import pods_of
 from covey.operator.repair.minimum import Minimums, find_shortages
-from covey.operator.repair.tally import Tally
-from covey.operator.replicas.replace import Fate
-from covey.operator.replicas.scale import States
+from covey.operator.replicas.progress import States
 
 #: Seconds between the announcement and what was announced, at least; not for ``terminationDelaySeconds``.
 NOTICE: Final = 10.0
@@ -323,69 +310,3 @@ def _is_refused(report: UnitReport | None, unit: int, observed: Observed) -> boo
     if admitted is not None and admitted.status == "False" and admitted.reason in names.REFUSALS:
         return True
     return any(podstate.unschedulable(pod) is not None for pod in observed.in_unit(unit).values())
-
-
-class UnitRestarts:
-    """Units that are recreated, and the fates of their replicas.
-
-    Args:
-        tally: the failures of the resource.
-        observed: the snapshot.
-    """
-
-    def __init__(self, tally: Tally, observed: Observed) -> None:
-        self._tally = tally
-        self._observed = observed
-
-    def fail(self, unit: int, places: Sequence[Place], fate: Fate) -> None:
-        """Note that a failed replica takes its unit with it."""
-        tombstones = [place.tombstone for place in places if place.tombstone is not None]
-        restarts = (
-            *(podstate.past(pod).unit for pod in pods_of(places)),
-            *(tombstone.past.unit for tombstone in tombstones),
-        )
-        seen, known = max(restarts, default=0), self._tally.wholes.get(unit, NO_PAST)
-        row = max(fate.pasts.values(), key=lambda past: past.failures, default=NO_PAST)
-        # A failure of older pods has been counted; one that the log has not seen was lost with its object.
-        if known.unit <= seen:
-            at = float(int(row.failed_at or self._observed.now))
-            self._tally.wholes[unit] = Past(0, row.failures, at, seen + 1)
-
-    def fates(self, tree: Tree, roles: dict[str, Role], fates: dict[ReplicaKey, Fate]) -> Iterator[Annotate]:
-        """Give up what is older than the last recreation of its unit; what stays of it is marked.
-
-        Args:
-            tree: what is wanted.
-            roles: by name.
-            fates: of the replicas, which are changed.
-        """
-        for replica, slots in tree.replicas.items():
-            whole, role = self._tally.wholes.get(replica[0]), roles.get(replica[1])
-            if whole is None or role is None:
-                continue
-            places = [self._observed.place(slot) for slot in slots]
-            old = [
-                place.now for place in places if place.now is not None and podstate.past(place.now).unit < whole.unit
-            ]
-            fate = fates.get(replica, Fate())
-            if old and (role.min_replicas or role.restart_policy is RestartPolicy.RECREATE_UNIT):
-                fate = _given_up(fate, places, old, whole)
-            else:
-                yield from (_mark_restarts(pod, whole) for pod in old)
-            fates[replica] = replace(fate, least=fate.least.merge(Past(unit=whole.unit)))
-
-
-def _given_up(fate: Fate, places: Sequence[Place], old: Sequence[core.Pod], whole: Past) -> Fate:
-    past = Past(max(map(podstate.restarts, old)) + 1, whole.failures, whole.failed_at, whole.unit)
-    return replace(
-        fate,
-        whole=True,
-        broken=True,
-        kept=(),
-        failed={*fate.failed, *(pod.metadata.uid for pod in old)},
-        pasts={place.slot: past.merge(fate.pasts.get(place.slot)) for place in places},
-    )
-
-
-def _mark_restarts(pod: core.Pod, whole: Past) -> Annotate:
-    return Annotate(PODS.type, pod.metadata.name, pod.metadata.uid, {ANNOTATION_UNIT_RESTARTS: str(whole.unit)})

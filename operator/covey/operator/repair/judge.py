@@ -30,9 +30,9 @@ from covey.operator.model.place import Place
 from covey.operator.repair import avoided_nodes, container_restarts, failures, recovered, restart_window
 from covey.operator.repair.failure_log import Failure
 from covey.operator.repair.failures import FailureCause, Fault, ended_last, overdue, ready_since
-from covey.operator.repair.give_up import UnitRestarts
 from covey.operator.repair.reports import Exhausted, remark_failures, tell_failures
 from covey.operator.repair.tally import Tally
+from covey.operator.repair.unit_restarts import UnitRestarts
 from covey.operator.replicas.replace import NO_FATE, Fate, ReplicaActions, is_broken
 
 _WHOLE: Final = Fate(whole=True)

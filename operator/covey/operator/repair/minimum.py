@@ -24,7 +24,7 @@ from covey.operator.feature import MinimumShortage
 from covey.operator.intent import Intent
 from covey.operator.model.observed import Observed
 from covey.operator.model.recorded_status import find_served, recorded_units
-from covey.operator.replicas.scale import ReplicaState, count_unit
+from covey.operator.replicas.progress import ReplicaState, count_unit
 from covey.rollout import RoleState, UnitState
 
 Counts = Mapping[str, int]

@@ -9,7 +9,8 @@ from fractions import Fraction
 from typing import Final
 
 from covey.api import core
-from covey.operator.resource_quota.charge import PodCharge, amounts_in
+from covey.operator.resource_quota.charge import PodCharge
+from covey.operator.resource_quota.scopes import amounts_in
 from covey.placement.cluster.resources import parse_quantity
 
 #: Pods, by what each is charged.

@@ -48,8 +48,8 @@ from covey.operator.model.actions import Actions, Note, Relabel
 from covey.operator.model.claimed import WHOLE_UNIT, Claimed, RootClaim, read_claim
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome, Remark
+from covey.operator.replicas.progress import running_revisions
 from covey.operator.replicas.replica_notes import by_role
-from covey.operator.replicas.scale import running_revisions
 
 _LABELS: Final = {names.LABEL_DRAINING: None}
 _ANNOTATIONS: Final = dict.fromkeys(

@@ -20,8 +20,8 @@ from covey.operator.feature import Changes, Feature
 from covey.operator.model.actions import Actions, Note, Relabel, UpdateInPlace
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome
+from covey.operator.replicas.progress import known_revisions
 from covey.operator.replicas.replica_notes import by_role
-from covey.operator.replicas.scale import known_revisions
 from covey.rollout.image_diff import differ_in_images_only, images_of
 
 

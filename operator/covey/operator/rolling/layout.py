@@ -1,27 +1,25 @@
-"""The layout of a resource: which units and replicas there shall be, and the rollout that it is a step of.
-
-Completion of the revision in force: it has been rolled out and serves, and is then worth going back to.
-"""
+"""The layout of a resource: which units and replicas there shall be, and the rollout that it is a step of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.succession import SuccessionQuestion
 from covey.compile import Layout, Revision, Scale
-from covey.compile.layout import RoleCount
 from covey.operator.feature import PlanInput
 from covey.operator.intent import Intent
 from covey.operator.model.observed import Observed
-from covey.operator.replicas.scale import ReplicaState, Running, choose_units, count_unit
-from covey.operator.rolling.leaving import find_move, is_anything_leaving, takes_over
-from covey.operator.rolling.observe import Seen, read_progress
+from covey.operator.replicas.progress import Running
+from covey.operator.replicas.scale_down import choose_units
+from covey.operator.rolling.ending_pods import is_anything_leaving
+from covey.operator.rolling.observe import Seen
+from covey.operator.rolling.rollout_status import read_progress
 from covey.operator.rolling.succession import Judged, Spent, Successions, is_lacking
+from covey.operator.rolling.unit_move import find_move, takes_over
 from covey.rollout import Stage, UnitState, UnitStep
 from covey.rollout.progress import Settings, resume_progress, tell
 
@@ -149,25 +147,3 @@ def revision_left(in_force: Revision, observed: Observed, running: Running) -> s
         if revision is not None and labels & {(name, role.hash) for name, role in revision.roles.items()}:
             return revision.hash
     return ""
-
-
-def is_complete(in_force: Revision, intent: Intent, scale: Scale) -> bool:
-    """Tell whether all replicas are of the revision in force, and every unit serves: its minimum, and one of each role.
-
-    Args:
-        in_force: the revision.
-        intent: what is wanted.
-        scale: how much is wanted, where the layout does not say.
-    """
-    layout = intent.layout
-    if intent.progress is not None or not layout.units:
-        return False
-    if any(role_revision.hash != in_force.roles[role].hash for (_, role, _), role_revision in intent.running.items()):
-        return False
-    scale = layout.scale or scale
-    return all(_serves(scale.unit(unit), intent.states.get(unit, {})) for unit in layout.units)
-
-
-def _serves(roles: Mapping[str, RoleCount], states: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
-    least = {name: replace(count, minimum=max(count.minimum, min(1, count.replicas))) for name, count in roles.items()}
-    return count_unit(least, states, attrgetter("is_ready")).has_minimum

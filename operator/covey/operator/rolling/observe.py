@@ -1,112 +1,27 @@
-"""The units of a resource as ``covey.rollout`` is to see them: how far each replica has come, and what it is worth.
-
-The memory of a rollout: it stands in ``status.rollout`` and nowhere else.
-
-Marks of a rollout's first set on pods that still wait, although nobody asks for the set any more.
-
-The first replicas of a revision carry a mark and how many they are, and the scheduler process places none of them
-before that many carry it. Once one has its nodes, the others are ordinary replicas. If the one is lost then, its
-successor has no mark, and those that wait would wait for it for ever. Groups lose the mark when they are applied; their
-pods here.
-"""
+"""The units of a resource as ``covey.rollout`` is to see them: how far each replica has come, and what it is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import InPlace
-from covey.api.status import RolloutHold, RolloutStatus
 from covey.backends import Owned
-from covey.compile import ReplicaKey, Slot, Tree
+from covey.compile import ReplicaKey, Slot
 from covey.compile.layout import RoleCount
 from covey.compile.revision import Revision
 from covey.model import image_update, podstate
 from covey.operator.intent import Leaving
-from covey.operator.model.actions import Relabel
 from covey.operator.model.observed import Observed, number
-from covey.operator.replicas.scale import ReplicaState, Rooms, Running, States
+from covey.operator.replicas.freed_room import Rooms
+from covey.operator.replicas.progress import ReplicaState, Running, States
 from covey.operator.rolling.in_place import Turning
 from covey.rollout import RoleState, RolloutBudget, RolloutReplica, Stage, UnitState
-from covey.rollout.gates import Gate, GateHold
-from covey.rollout.progress import RolloutProgress
-
-#: Gates as former releases called them.
-_FORMER: Final = {"Room": Gate.NODES.value}
-
-
-def read_progress(before: Mapping[str, Any]) -> RolloutProgress | None:
-    """Read the progress of a rollout from a status; None when it says nothing that can be understood."""
-    rollout = before.get("rollout")
-    if not isinstance(rollout, Mapping):
-        return None
-    since, target = core.seconds(_text(rollout.get("progressedAt"))), _text(rollout.get("toRevision"))
-    ready, outdated, wave = (rollout.get(key, 0) for key in ("ready", "outdated", "wave"))
-    if since is None or target is None or not all(isinstance(count, int) for count in (ready, outdated, wave)):
-        return None
-    return RolloutProgress(target, wave, ready, outdated, since, _read_hold(rollout.get("hold")))
-
-
-def _read_hold(hold: object) -> GateHold | None:
-    if not isinstance(hold, Mapping):
-        return None
-    gate, since = _FORMER.get(str(hold.get("gate")), hold.get("gate")), core.seconds(_text(hold.get("since")))
-    if gate not in {gate.value for gate in Gate} or since is None:
-        return None
-    return GateHold(Gate(gate), _text(hold.get("message")) or "", since)
-
-
-def rollout_status(progress: RolloutProgress, former: str) -> RolloutStatus:
-    """The value of ``status.rollout``; ``former`` is the revision that is left."""
-    hold = progress.hold
-    return RolloutStatus(
-        from_revision=former,
-        to_revision=progress.target,
-        wave=progress.wave,
-        ready=progress.ready,
-        outdated=progress.outdated,
-        progressed_at=core.rfc3339(progress.since),
-        hold=None
-        if hold is None
-        else RolloutHold(gate=hold.gate.value, message=hold.reason, since=core.rfc3339(hold.since)),
-    )
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-_REMOVED: Final = {names.LABEL_TOGETHER: None, names.LABEL_TOGETHER_COUNT: None}
-
-
-def find_unmarked(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
-    """Take the mark from pods that wait and are not asked to come with others any more.
-
-    While the scheduler process is placing a set, its marks stay: some of its pods are pinned already and some are not.
-
-    Args:
-        tree: what is wanted.
-        observed: the snapshot.
-        going: UIDs of pods that do not stay.
-    """
-    marked: dict[tuple[int, str], list[core.Pod]] = {}
-    for slot in tree.slots:
-        pod = observed.current.get(slot)
-        mark = pod.metadata.label(names.LABEL_TOGETHER) if pod is not None else None
-        if pod is None or mark is None or pod.metadata.uid in going:
-            continue
-        if (slot.unit, slot.role, slot.replica) not in tree.layout.together:
-            marked.setdefault((slot.unit, mark), []).append(pod)
-    for pods in marked.values():
-        if any(podstate.is_admitted(pod) and not podstate.is_bound(pod) for pod in pods):
-            continue
-        yield from (Relabel(pod, _REMOVED) for pod in pods if not podstate.is_admitted(pod))
-
 
 #: Seconds for which a scheduler that nobody can ask has no node, before old replicas make room.
 PATIENCE: Final = 30.0

@@ -4,11 +4,9 @@ An object that all units share is deleted, and created again in the next pass. A
 first: they cannot be moved to another group. One unit after another, in this order:
 
 1. A unit of which nothing serves is taken down, and comes again.
-2. One that serves stays until another one that was built next to it serves (``moving``), which needs room for one
+2. One that serves stays until another one that was built next to it serves (``unit_move``), which needs room for one
    unit more. It begins when the others have their minimum bound.
 3. Where its owner confirms it for this very spec, it is taken down first, when the others have their minimum bound.
-
-Replicas of revisions of which no record is left: nobody knows what they run, so nothing of them is rolled.
 """
 
 from __future__ import annotations
@@ -21,40 +19,13 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend, Identity, Owned
 from covey.compile import Scale
-from covey.compile.revision import Revision
 from covey.operator.feature import Changes, Feature
 from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, DeleteObject, Note
-from covey.operator.model.observed import Observed, number
+from covey.operator.model.observed import number
 from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.objects.apply import Deviation
-from covey.operator.replicas.scale import ReplicaState, count_unit, known_revisions
-
-#: Revisions that are named in one message.
-_NAMED = 3
-
-
-def describe_unexplained(observed: Observed, in_force: Revision) -> str:
-    """Describe replicas of revisions that no record explains and that are not in force; empty where there are none."""
-    known = known_revisions(observed)
-    replicas: dict[tuple[str, str], set[tuple[int, int]]] = {}
-    for slot, pod in observed.current.items():
-        revision = pod.metadata.label(names.LABEL_REVISION) or ""
-        wanted = in_force.roles.get(slot.role)
-        if wanted is not None and revision != wanted.hash and (slot.role, revision) not in known:
-            replicas.setdefault((slot.role, revision), set()).add((slot.unit, slot.replica))
-    if not replicas:
-        return ""
-    texts = [
-        f"{len(numbers)} of {role} ({revision or 'without a revision'})"
-        for (role, revision), numbers in sorted(replicas.items())
-    ]
-    rest = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return (
-        f"replicas of revisions without a record: {', '.join(texts[:_NAMED])}{rest}; what they run is not known, and they "
-        "are not rolled: delete their pods, one replica after another, to have them made anew"
-    )
-
+from covey.operator.replicas.progress import ReplicaState, count_unit
 
 #: Objects that cannot be changed in place, by identity.
 _Fixed = Mapping[Identity, Owned]

@@ -12,10 +12,12 @@ from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions
 from covey.operator.model.outcome import Outcome
 from covey.operator.model.recorded_status import read_complete
-from covey.operator.rolling.layout import Rolling, is_complete, revision_left, roll
-from covey.operator.rolling.observe import find_unmarked, rollout_status
-from covey.operator.rolling.remake import describe_unexplained
+from covey.operator.rolling.completion import is_complete
+from covey.operator.rolling.first_set_marks import find_unmarked
+from covey.operator.rolling.layout import Rolling, revision_left, roll
+from covey.operator.rolling.rollout_status import rollout_status
 from covey.operator.rolling.succession import Shortage, Successions, put_questions
+from covey.operator.rolling.unrecorded import describe_unexplained
 
 
 @dataclass

@@ -31,7 +31,7 @@ from covey.model import podstate
 from covey.operator.model.actions import Actions, Relabel
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome, Remark
-from covey.operator.replicas.scale import States
+from covey.operator.replicas.progress import States
 from covey.operator.routing.pairing import (
     Member,
     Pairing,

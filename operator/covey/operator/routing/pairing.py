@@ -38,7 +38,7 @@ from covey.operator.model.actions import Actions, Relabel
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.objects.revisions import HISTORY
-from covey.operator.replicas.scale import States
+from covey.operator.replicas.progress import States
 
 #: A revision of a role: the role, and its hash.
 Part = tuple[str, str]

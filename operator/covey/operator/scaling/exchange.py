@@ -42,7 +42,8 @@ from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.model.refusals import OVER_BUDGET
-from covey.operator.replicas.scale import States, choose_units, replica_states, running_revisions
+from covey.operator.replicas.progress import States, replica_states, running_revisions
+from covey.operator.replicas.scale_down import choose_units
 from covey.operator.scaling.receivers import devices_of_replica, find_withheld
 
 #: Reasons of the condition ``Committed``.

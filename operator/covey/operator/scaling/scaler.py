@@ -33,7 +33,7 @@ from covey.operator.model.actions import Actions, DeleteObject, PutScaler, Relab
 from covey.operator.model.objects import StoredScaler
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome, Remark
-from covey.operator.replicas.scale import States
+from covey.operator.replicas.progress import States
 from covey.operator.scaling.exchange import together_name
 
 _GIVEN: Final = {names.LABEL_UNIT_LEADER: "true"}

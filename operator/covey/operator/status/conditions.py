@@ -1,97 +1,31 @@
-"""The conditions of a resource, each from the facts, none from another.
+"""The conditions of a resource, each from the facts, none from another but ``Ready`` and ``Stalled`` (``ready``).
 
 ``Admitted`` shows what the scheduler process decided on the roots; ``Scheduled`` and ``Available`` count pods.
-``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted. ``Ready`` and
-``Stalled`` say it of the whole (``covey.operator.tell.whole``).
-
-``MinimumMet``: whether every unit has the places of its minimum.
-
-``Ready`` and ``Stalled``: what the other conditions come to, in the two words by which kstatus judges any object.
-
-kstatus (``pkg/kstatus`` of cli-utils, with which Flux and ``helm --wait`` look) reads of a custom resource: another
-``status.observedGeneration`` than the object's, InProgress; ``Stalled`` True, Failed; ``Ready`` True, Current;
-``Ready`` False or Unknown, InProgress; none of them, Current. So ``Ready`` is always there, ``Stalled`` only while it
-is True, and ``Reconciling`` never: it would say once more what ``Ready`` False says.
-
-Flux gives up at once on what has Failed. So that is only what nothing but a person can mend; whatever Covey tries again
-or waits for, room above all, is InProgress. ``covey.api.reasons`` knows which reason is of which sort.
+``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.reasons import needs_person
 from covey.api.unsupported import unkept_constraints
-from covey.operator.feature import MinimumShortage
 from covey.operator.intent import Intent
 from covey.operator.model.phase import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.model.template_faults import asks_for_devices
 from covey.operator.plan import Plan
+from covey.operator.status.minimum_met import minimum_met
+from covey.operator.status.ready import REASON_COMPLETE, Finding, find_ready
 from covey.operator.status.units import REASON_NOT_READY, REASON_START_HELD, REASON_SURPLUS, UnitSummary
 from covey.operator.validation import AcceptedSpec
 from covey.rollout.gates import Gate
 from covey.rollout.progress import describe_partition
-
-REASON_MINIMUM_MET: Final = "MinimumMet"
-
-
-def minimum_met(shortages: Iterable[MinimumShortage], served: Collection[int], wanted: int, units: int) -> Finding:
-    """Compute the condition ``MinimumMet``.
-
-    Args:
-        shortages: the units below their minimum.
-        served: numbers of units that have served.
-        wanted: how many units there shall be.
-        units: how many there are.
-    """
-    short = sorted(shortages, key=lambda shortage: (shortage.unit not in served, shortage.unit))
-    missing = max(wanted - units, 0)
-    if not short and not missing:
-        return "True", REASON_MINIMUM_MET, f"{wanted}/{wanted} units are assigned nodes for their minimum"
-    count = f"{units - len(short)}/{wanted} units are assigned nodes for their minimum"
-    if not short:
-        return "False", names.REASON_WAITING, count
-    first = short[0]
-    lost = first.unit in served
-    since = f" since {core.rfc3339(first.since)}" if lost else ""
-    reason = names.REASON_BELOW_MINIMUM if lost else names.REASON_WAITING
-    return "False", reason, f"{count}; unit {first.unit} has {first.text} replicas{since}"
-
-
-Truth = Literal["True", "False", "Unknown"]
-#: Status, reason, message.
-Finding = tuple[Truth, str, str]
-
-REASON_COMPLETE: Final = "Complete"
-
-#: What is said first of a resource that is not Ready. Progressing has the last word: it is not Complete then.
-_FIRST: Final = (names.ADMITTED, names.AVAILABLE)
-
-
-def find_ready(findings: Mapping[str, Finding], *, lives: bool) -> Finding:
-    """Compute the condition ``Ready``.
-
-    Args:
-        findings: the other conditions, by type.
-        lives: there are pods that nobody has deleted; it only matters where none are wanted.
-    """
-    if names.STALLED in findings:
-        return "False", *findings[names.STALLED][1:]
-    status, reason, message = findings[names.PROGRESSING]
-    if (status, reason) == ("True", REASON_COMPLETE):
-        return "True", names.READY, message
-    if reason == names.REASON_SUSPENDED:
-        return ("False", reason, "suspended: its pods are going") if lives else ("True", reason, message)
-    worse = next((findings[kind] for kind in _FIRST if findings[kind][0] != "True"), None)
-    return "False", *(worse[1:] if worse is not None else (reason, message))
-
 
 #: The words of kubectl's column STATUS where all is well, where no unit is wanted, where a unit that served is below its minimum or something else is
 #: not as it should be, and where pods of a minimum come.

@@ -16,7 +16,7 @@ from covey.operator.model.phase import Phase
 from covey.operator.model.problem import Problem
 from covey.operator.model.recorded_status import find_served, read_complete
 from covey.operator.plan import Plan
-from covey.operator.replicas.scale import ReplicaState
+from covey.operator.replicas.progress import ReplicaState
 from covey.operator.status.conditions import Situation, find_conditions, summarize
 from covey.operator.status.units import UnitSummary
 from covey.operator.validation import AcceptedSpec

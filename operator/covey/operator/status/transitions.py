@@ -7,7 +7,8 @@ from typing import Any
 
 from covey.api import constants as names
 from covey.operator.model.actions import Note
-from covey.operator.status.conditions import REASON_COMPLETE, REASON_DEADLINE, REASON_ROLLED_BACK
+from covey.operator.status.conditions import REASON_DEADLINE, REASON_ROLLED_BACK
+from covey.operator.status.ready import REASON_COMPLETE
 
 #: Reasons that are on the way to something better, not worth a warning.
 _EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED, names.REASON_DELETING})

@@ -19,7 +19,7 @@ from covey.operator.model.observed import Observed
 from covey.operator.model.phase import Phase
 from covey.operator.model.refusals import describe_refusal
 from covey.operator.plan import Plan
-from covey.operator.replicas.scale import ReplicaState, count_unit
+from covey.operator.replicas.progress import ReplicaState, count_unit
 
 #: Reason of a unit whose minimum serves and that wants more.
 REASON_SURPLUS: Final = "SurplusWaiting"

@@ -25,6 +25,7 @@ from covey.placement.model import Path
 
 #: Work beyond which nobody looks at how many nodes of a bottom domain are broken into.
 _BROKEN_WORK: Final = 5_000_000
+#: Size of a cell of a list of points, in bytes.
 _CELL: Final = 8
 #: Work that is bounded by it needs no budget.
 _ENOUGH: Final = 1 << 60
