@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from builders.members import GATE, group, member, node, role_groups, unit
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.losses import counted_shape, hold_all
+from covey.admission.taken_room import counted_shape, hold_all
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Topology

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from builders.members import group, pod, unit
-from covey.admission.losses import counted_shape, hold_all
 from covey.admission.ordinary import OrdinaryPod
+from covey.admission.taken_room import counted_shape, hold_all
 from covey.admission.victims import Candidate
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory

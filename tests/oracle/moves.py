@@ -14,7 +14,7 @@ from ortools.sat.python import cp_model
 from builders.victims import hold, serving
 from covey.admission.defrag import Mobile
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.losses import counted_shape
+from covey.admission.taken_room import counted_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang

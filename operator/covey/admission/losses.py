@@ -1,4 +1,4 @@
-"""Room that pods take, and room of lost pods that is held for their successors: pure.
+"""Room of lost pods that is held for their successors: pure.
 
 A bound member that ends or is gone while its unit wants one in its place leaves a *hold*: its shape on its node, which
 counts as taken for all but the unit. The hold ends when a pod of that place has its node, when the role has all
@@ -7,43 +7,21 @@ replicas that are wanted, when nobody makes a successor, or when its time (``hol
 A process that saw the pod go knows all of that. One that comes later reads it from the successor, which says where its
 predecessor was (``ANNOTATION_ROOM``).
 
-A pod that is being deleted holds its node itself until it is gone. What will be held then is reckoned from its deletion on,
-for the unit's quota: what was given to others meanwhile could not be held for it.
+A pod that is being deleted holds its node itself until it is gone. What will be held then is reckoned from its deletion
+on, for the unit's quota: what was given to others meanwhile could not be held for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from covey.admission.nodes import counted_spec
 from covey.admission.tree import Key, Unit, UnitRole, replica_met
-from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM, LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA
 from covey.model import podstate
-from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Shape
-
-
-def counted_shape(pod: core.Pod, volumes: Volumes | None = None) -> Shape:
-    """A pod's shape with all that counts: resizes under way, and where its volumes are, as far as they are known."""
-    spec = counted_spec(pod)
-    if volumes is not None:
-        spec = volumes.confine_to_volumes(pod, spec)
-    return shape_of(pod if spec is pod.spec else replace(pod, spec=spec))
-
-
-def hold_all(inventory: Inventory, pods: Iterable[core.Pod], shape: Callable[[core.Pod], Shape]) -> None:
-    """Count what bound, pinned and nominated pods hold; a pod that comes twice holds once."""
-    for pod in pods:
-        node = podstate.holding(pod) or podstate.nominated_node(pod)
-        if node is not None:
-            inventory.hold(pod.metadata.uid, node, shape(pod), pod.metadata)
 
 
 class Place(NamedTuple):
@@ -159,17 +137,3 @@ def roles_by_leaf(unit: Unit) -> dict[str, UnitRole]:
             if group.kind == "PodGroup":
                 found.setdefault(group.metadata.name, role)
     return found
-
-
-__all__ = [
-    "Hold",
-    "Place",
-    "age_of",
-    "find_wanted",
-    "has_successor",
-    "hold_for",
-    "is_of_same_replica",
-    "place_of",
-    "roles_by_leaf",
-    "room_said",
-]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from covey.admission.losses import counted_shape
+from covey.admission.taken_room import counted_shape
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
 from covey.model import podstate

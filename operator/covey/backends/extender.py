@@ -1,14 +1,12 @@
 """Covey places the pods itself; any stock kube-scheduler binds them, guarded by the extender.
 
-Groups are Covey's own kinds (``scheduling.covey.dev``), and every pod is born with the gate that only Covey's
-scheduler lifts.
-
-Order of starts: it needs places reserved while a gate holds the pod, which only Covey's scheduler does.
+Groups are Covey's own kinds (``scheduling.covey.dev``), and every pod is born with the gate that only Covey's scheduler
+lifts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -20,38 +18,8 @@ from covey.backends.seam import Cluster, FieldProbe, Identity, Owned, Release, R
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.group_hierarchy import GroupCompiler
 from covey.compile.identity import group_name
-from covey.compile.pods import is_held
 from covey.kube import resources
 from covey.kube.resources import Resource
-
-
-def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator[str]:
-    """Yield a refusal of roles that would be held at their start, as this scheduler's gang would never be whole."""
-    for role in spec.roles:
-        if is_held(role, 1):
-            field = "dependsOn" if role.depends_on else f"startup {role.startup}"
-            yield (
-                f"spec.roles[{role.name}].{field} holds pods after their nodes are reserved, which {scheduler} cannot: "
-                "remove it, or use backend Extender"
-            )
-
-
-def refused_vectors(spec: DisaggregatedInferenceSpec, why: str) -> Iterator[str]:
-    """Yield a refusal of roles that are scaled together: whether a vector has room is for Covey's own planner to say."""
-    names = [role.name for role in spec.roles if role.is_exchanged]
-    if names:
-        yield (
-            f"spec.roles[{names[0]}].scaling.mode Together: {why}, so no vector could be judged before it moves anything: "
-            "set it to External, or use backend Extender"
-        )
-    if spec.scaling is not None:
-        yield "spec.scaling is for backend Extender: remove it"
-
-
-def can_reserve(backend: BackendName) -> bool:
-    """Tell whether pods of this backend keep their places while they are held at their start."""
-    return backend is BackendName.EXTENDER
-
 
 _KINDS: Final = (resources.WORKLOADS, resources.COMPOSITE_POD_GROUPS, resources.POD_GROUPS)
 _COMPOSITE: Final = resources.COMPOSITE_POD_GROUPS.type

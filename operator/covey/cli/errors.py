@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 
 import click
 
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 
 # ruff: noqa: N818 - named for what happened
 

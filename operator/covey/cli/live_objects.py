@@ -16,7 +16,7 @@ from covey.cli.errors import CommandError
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES, EVICTIONS
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.model import podstate
 from covey.planning.cluster import list_if_served, read_cluster
 from covey.planning.facts import ClusterFacts

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from covey.manifests.sources import STDIN, InputError
+from covey.manifests.errors import InputError
+from covey.manifests.sources import STDIN
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ from covey.compile.revision import Revision
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.operator.model.accepted import read_record, with_rolled
 from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
 

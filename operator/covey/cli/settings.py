@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from covey.kube.settings import ProcessSettings, Setting, SettingError, settings_of
 from covey.manifests.documents import read_plain
-from covey.manifests.sources import InputError, ManifestPath, ManifestProblem
+from covey.manifests.errors import InputError, ManifestPath, ManifestProblem
 from covey.manifests.strict import in_words
 from covey.observability.logging import configure, get_logger
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 
 from covey.cli.errors import BadInput
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 
 
 @contextmanager

@@ -18,13 +18,12 @@ from typing import Any, Final
 
 from covey.kube import kubeconfig_guards as guards
 from covey.kube.errors import ConfigurationError
-from covey.kube.kubeconfig_guards import (
+from covey.kube.kubeconfig_guards import Entry, Merger
+from covey.kube.official_client import (
     ConfigException,
     Configuration,
-    Entry,
     InClusterConfigLoader,
     KubeConfigLoader,
-    Merger,
     RESTClientObject,
 )
 from covey.kube.renewal import ExecPlugin, Renewal, id_token, token_file

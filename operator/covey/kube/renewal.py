@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from covey.kube.errors import ConfigurationError
-from covey.kube.kubeconfig_guards import ConfigNode, Configuration, ExecProvider, parse_rfc3339, private_files
+from covey.kube.kubeconfig_guards import private_files
+from covey.kube.official_client import ConfigNode, Configuration, ExecProvider, parse_rfc3339
 
 #: Seconds a token file's content is trusted; the kubelet renews it long before it expires.
 _TOKEN_FILE_AGE: Final = 60.0

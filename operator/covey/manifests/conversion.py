@@ -8,7 +8,7 @@ from typing import Final
 from covey.api import core
 from covey.convert import KINDS, ConversionError, Levels, convert
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, ManifestProblem
+from covey.manifests.errors import InputError, ManifestProblem
 from covey.placement.cluster.presets import PRESETS, topology_of
 
 #: The kinds that are understood, for people.

@@ -18,7 +18,8 @@ import msgspec
 import yaml
 
 from covey.api.yaml_dialect import Loader, load
-from covey.manifests.sources import STDIN, InputError, ManifestPath, files_of
+from covey.manifests.errors import InputError, ManifestPath
+from covey.manifests.sources import STDIN, files_of
 
 T = TypeVar("T")
 

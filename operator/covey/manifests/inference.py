@@ -18,7 +18,7 @@ from covey.api.model import DNS_LABEL
 from covey.api.rules import Broken, broken_rules
 from covey.manifests.documents import Document, wrong_field
 from covey.manifests.documents import convert as convert_plain
-from covey.manifests.sources import InputError, ManifestProblem
+from covey.manifests.errors import InputError, ManifestProblem
 from covey.manifests.strict import validate
 from covey.operator.model.template_faults import find_template_faults
 

@@ -17,7 +17,7 @@ from covey.api.model import Model
 from covey.api.structs import model_of_struct
 from covey.api.suggest import suggest
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, ManifestPath, ManifestProblem
+from covey.manifests.errors import InputError, ManifestPath, ManifestProblem
 
 M = TypeVar("M", bound=Model)
 R = TypeVar("R", bound=Read)

@@ -15,7 +15,7 @@ from covey.api import constants as names
 from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster, within
-from covey.backends.extender import can_reserve
+from covey.backends.extender_only import can_reserve
 from covey.compile import Owner, Scale, pod_budget
 from covey.kube.client import Client
 from covey.kube.clock import Clock

@@ -19,11 +19,6 @@ says ``suspend: true``, whatever else                     nothing: what runs is 
 ========================================================  ============================================================
 
 The topology of units that run is not chosen anew: the spec that is judged is judged by the levels that these mean.
-
-Levels of a topology that groups were made for, kept while the owner asks for nothing else.
-
-Native groups have the label keys of their levels in fields that the API server lets nobody change. Were the keys read
-again in each pass, an edit of one ClusterTopology would take down every unit of the cluster.
 """
 
 from __future__ import annotations
@@ -47,6 +42,7 @@ from covey.compile.revision import Revision
 from covey.model import podstate
 from covey.operator.model.accepted import Accepted, Content, Resolved, with_rolled
 from covey.operator.model.compute_domains import find_missing
+from covey.operator.model.kept_topology import describe_change, is_topology_kept
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import Problem
@@ -275,30 +271,6 @@ def _find_inverted_level(spec: DisaggregatedInferenceSpec, levels: Sequence[str]
             message = f"{path}: preferred level {preferred} is coarser than the required {required}"
             return Problem(names.REASON_INVALID_TOPOLOGY, message, retry=True)
     return None
-
-
-def is_topology_kept(spec: DisaggregatedInferenceSpec, last: Accepted) -> bool:
-    """Tell whether the owner asks for the same places as when the groups were made."""
-    return _placement(spec) == _placement(last.spec)
-
-
-def describe_change(recorded: Resolved, topology: str | None, levels: Levels | None) -> str:
-    """Describe how a topology differs from the recorded one; empty where it does not, or no keys were recorded."""
-    before = recorded.levels
-    if recorded.topology is None or not before or not any(before.values()):
-        return ""
-    if levels is None:
-        return f"topology {recorded.topology} cannot be chosen any more"
-    if topology != recorded.topology:
-        return f"topology {topology} would be chosen instead of {recorded.topology}"
-    changed = [name for name in (*before, *levels) if before.get(name) != levels.get(name)]
-    if changed:
-        return f"topology {topology} has changed in level {', '.join(dict.fromkeys(changed))}"
-    return "" if list(before) == list(levels) else f"topology {topology} has its levels in another order"
-
-
-def _placement(spec: DisaggregatedInferenceSpec) -> object:
-    return spec.topology, {role.name: role.topology for role in spec.roles}, spec.proximity
 
 
 @dataclass(frozen=True, slots=True)

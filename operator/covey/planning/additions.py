@@ -21,13 +21,13 @@ from typing import Final
 
 import msgspec
 
+from covey.admission.compiled_units import stand_in
 from covey.admission.headroom import HeadroomAnswer, Site, most_feasible, within_quota
 from covey.admission.reservation import Reservations, confine
-from covey.admission.round import stand_in
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.manifests.documents import read_documents
-from covey.manifests.sources import InputError, ManifestPath
+from covey.manifests.errors import InputError, ManifestPath
 from covey.placement.cluster.elastic import ElasticDomain, expand_elastic
 from covey.placement.cluster.node_filters import state_cause
 from covey.placement.model import Gang, Level, Topology, Verdict

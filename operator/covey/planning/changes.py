@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from covey.admission.round import compiled_units, stand_in
+from covey.admission.compiled_units import compiled_units, stand_in
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import LABEL_REVISION

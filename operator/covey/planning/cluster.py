@@ -39,7 +39,7 @@ from covey.kube.resources import (
     Resource,
 )
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, ManifestPath
+from covey.manifests.errors import InputError, ManifestPath
 from covey.operator.model.objects import CONTROLLER_REVISIONS, ControllerRevision
 from covey.operator.model.problem import of_pod_refusal
 from covey.operator.validation import find_revision

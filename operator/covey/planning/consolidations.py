@@ -7,10 +7,10 @@ from functools import partial
 
 from covey.admission.defrag import Consolidation, Mobile, MovePlan
 from covey.admission.gangs import Surroundings, UnplannableError, build_gang
-from covey.admission.losses import counted_shape
 from covey.admission.moves import ReplicaMove
+from covey.admission.taken_room import counted_shape
 from covey.admission.topologies import kept_preset
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.placement.anti_affinity import pod_spread_of
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Refusal, Verdict, where

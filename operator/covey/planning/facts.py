@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from covey.admission import obstacles
-from covey.admission.losses import counted_shape
-from covey.admission.round import build_units, stand_in
+from covey.admission.compiled_units import build_units, stand_in
+from covey.admission.taken_room import counted_shape
 from covey.admission.topologies import TopologyChoice, presets_in_use
 from covey.admission.tree import Key
 from covey.admission.victims import Candidate, root_priority
@@ -24,7 +24,7 @@ from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROUP
 from covey.manifests.documents import Document, read_documents
-from covey.manifests.sources import InputError, ManifestPath
+from covey.manifests.errors import InputError, ManifestPath
 from covey.manifests.strict import read_checked
 from covey.model import podstate
 from covey.operator.model.objects import ControllerRevision

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from covey.admission.round import stand_in
+from covey.admission.compiled_units import stand_in
 from covey.admission.topologies import NodeLabels
 from covey.admission.tree import key_of
 from covey.api import core
@@ -20,7 +20,7 @@ from covey.api.roles import Role, RoleTopology
 from covey.api.unsupported import unkept_constraints, unsupported_fields
 from covey.compile import Layout, ReplicaKey, Revision, RoleRevision, Slot
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, ManifestProblem
+from covey.manifests.errors import InputError, ManifestProblem
 from covey.model import podstate
 from covey.operator.model.template_faults import asks_for_devices
 from covey.operator.validation import find_revision

@@ -12,8 +12,8 @@ from covey.api.inference import DisaggregatedInference
 from covey.compile import Revision
 from covey.manifests.conversion import SOURCES, convert_document, known_levels
 from covey.manifests.documents import Document, read_documents
+from covey.manifests.errors import InputError, ManifestPath
 from covey.manifests.inference import read_inference
-from covey.manifests.sources import InputError, ManifestPath
 from covey.operator.model.accepted import read_record
 from covey.planning.facts import ClusterFacts, read_limit_range, read_queue, read_runtime_class, read_topology
 from covey.planning.inferences import inference_workload

@@ -17,14 +17,14 @@ from typing import Any, Final
 
 import msgspec
 
-from covey.admission.round import build_units, stand_in
+from covey.admission.compiled_units import build_units, stand_in
 from covey.admission.tree import Unit, WorkloadTemplate, positions
 from covey.api import core
 from covey.api.constants import GATE_GANG, INFERENCE_API, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.api.structs import model_of_struct
 from covey.manifests.documents import Document
-from covey.manifests.sources import InputError, ManifestPath
+from covey.manifests.errors import InputError, ManifestPath
 from covey.manifests.strict import validate
 from covey.model import podstate
 from covey.planning.changes import Change

@@ -59,10 +59,11 @@ from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import KeptNodes, Limits, Reservations
 from covey.scheduler.server import ExtenderServer
 from covey.scheduler.settings import OrdinaryPods, SchedulerSettings
-from covey.scheduler.statuses import StatusWriter, UnreadGroups
+from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.unmarked_pods import Unmarked
+from covey.scheduler.unread_groups import UnreadGroups
 from covey.scheduler.usage import UsageWriter
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter

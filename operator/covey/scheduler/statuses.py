@@ -18,16 +18,15 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from covey.admission.native import find_unread, keep_conditions
+from covey.admission.native import keep_conditions
 from covey.admission.preferred_levels import preferences
 from covey.admission.status import Decision, observed_status, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
-from covey.api.constants import MANAGER_SCHEDULER, REASON_UNSUPPORTED, REASON_WAITING
+from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING
 from covey.api.core import rfc3339
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, NotFound
-from covey.kube.events import ObjectRef
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, NATIVE_GROUPS, POD_GROUPS
 from covey.model import podstate
@@ -282,37 +281,6 @@ class StatusWriter:
             return False  # the group is gone, or has a successor
         written[uid] = _timeless(status)
         return True
-
-
-class UnreadGroups:
-    """Reports pods whose group is of a form that is not read, since it has no status: by an Event on each, and a metric."""
-
-    def __init__(self, context: Context) -> None:
-        self._recorder = context.recorder
-        self._leads = context.leads
-        self._pods: dict[str, core.Pod] = {}
-        context.cache.subscribe(Listener(pod=self._look_at, gone=self._forget))
-
-    def begin(self) -> None:
-        """Report those that were there before this process led."""
-        for pod in self._pods.values():
-            self._report(pod)
-
-    def _look_at(self, pod: core.Pod) -> None:
-        if find_unread(pod) is None:
-            self._forget(pod)
-        elif self._pods.setdefault(pod.metadata.uid, pod) is pod and self._leads():
-            self._report(pod)
-
-    def _forget(self, pod: core.Pod) -> None:
-        if self._pods.pop(pod.metadata.uid, None) is not None and self._leads():
-            metrics.UNREAD_GROUPS.set(len(self._pods))
-
-    def _report(self, pod: core.Pod) -> None:
-        meta = pod.metadata
-        metrics.UNREAD_GROUPS.set(len(self._pods))
-        about = ObjectRef("v1", "Pod", meta.name, meta.namespace, meta.uid)
-        self._recorder.event(about, "Warning", REASON_UNSUPPORTED, find_unread(pod) or "", "Admit")
 
 
 def _is_due(group: core.Group, status: dict[str, Any]) -> bool:

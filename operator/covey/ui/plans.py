@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from covey.api.inference import MOST_PODS
 from covey.manifests.documents import read_pasted
-from covey.manifests.sources import InputError, ManifestPath
+from covey.manifests.errors import InputError, ManifestPath
 from covey.planning.drawing import floor_of, marks_of
 from covey.planning.facts import ClusterFacts
 from covey.planning.request import sort_manifests, with_manifests, workloads_of

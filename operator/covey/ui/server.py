@@ -17,7 +17,7 @@ from aiohttp import web
 
 from covey.api import reasons
 from covey.kube.errors import ApiError, Forbidden, KubeError, NotFound, Unauthorized
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.assets import INDEX, Asset, load_assets

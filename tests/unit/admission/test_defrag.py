@@ -7,7 +7,7 @@ from typing import Any
 from builders.victims import hold, serving
 from covey.admission.defrag import Consolidation, Mobile, MovePlan
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.losses import counted_shape
+from covey.admission.taken_room import counted_shape
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Verdict
 from oracle.build import TOPOLOGY, nodes

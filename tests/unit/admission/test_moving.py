@@ -7,7 +7,7 @@ from typing import Any
 from builders.gangs import IN_ONE_RACK, at, gang_of, nodes_in
 from builders.members import pod
 from covey.admission.growth import smallest_move
-from covey.admission.losses import counted_shape, hold_all
+from covey.admission.taken_room import counted_shape, hold_all
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal

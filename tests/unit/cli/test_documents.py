@@ -9,7 +9,8 @@ import pytest
 from builders.files import EXAMPLES, cluster, covey, inference, node, plan, role, write
 from covey.api import core
 from covey.manifests.documents import read_documents, read_pasted
-from covey.manifests.sources import InputError, files_of
+from covey.manifests.errors import InputError
+from covey.manifests.sources import files_of
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from covey.cli.commands.exchange import change_targets, describe_judgement, parse_change
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 
 NOW = {"prefill": 6, "decode": 2}
 

@@ -11,7 +11,7 @@ from builders.files import covey
 from covey.cli.main import covey as command
 from covey.cli.settings import load_settings
 from covey.kube.settings import ProcessSettings, settings_of
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.operator.process.settings import OperatorSettings
 from covey.scheduler.settings import SchedulerSettings
 from covey.ui.settings import PageSettings

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from covey.convert import ConversionError, Converted, Levels, convert
 from covey.manifests.documents import Document
+from covey.manifests.errors import InputError, ManifestPath
 from covey.manifests.inference import read_inference
-from covey.manifests.sources import InputError, ManifestPath
 from foreign_workloads import EVERY, Object
 
 UNKNOWN = "fieldOfANewerRelease"

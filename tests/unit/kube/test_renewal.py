@@ -14,7 +14,7 @@ import yaml
 
 from covey.kube.connection import Connection, load
 from covey.kube.errors import ConfigurationError
-from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.official_client import Configuration
 from covey.kube.renewal import ExecPlugin, Read, Renewal, id_token, token_file
 from unit.kube.kubeconfigs import config, write
 

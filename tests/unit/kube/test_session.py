@@ -17,7 +17,7 @@ from aiohttp import web
 from authority import Authority, Mounted
 from covey.kube.connection import Connection, bearer, load
 from covey.kube.errors import ConfigurationError
-from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.official_client import Configuration
 from covey.kube.session import new_session
 from unit.kube.kubeconfigs import config, write
 

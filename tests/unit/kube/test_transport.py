@@ -19,7 +19,7 @@ from covey.kube import errors
 from covey.kube.client import Client
 from covey.kube.connection import Connection, bearer
 from covey.kube.errors import ApiError, api_error
-from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.official_client import Configuration
 from covey.kube.renewal import Renewal
 from covey.kube.resources import PODS
 

@@ -16,7 +16,7 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
-from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.official_client import Configuration
 from covey.observability.families import REGISTRY
 from covey.operator.model.objects import InferenceText, StoredScaler
 from covey.operator.observe import kopf_session

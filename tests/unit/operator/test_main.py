@@ -12,7 +12,7 @@ import pytest
 
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
-from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.official_client import Configuration
 from covey.observability.families import REGISTRY
 from covey.operator.observe.watched import Requeue
 from covey.operator.process import main

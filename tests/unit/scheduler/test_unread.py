@@ -10,7 +10,7 @@ from covey.kube.clock import SYSTEM
 from covey.observability.metrics import REGISTRY
 from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.context import Context
-from covey.scheduler.statuses import UnreadGroups
+from covey.scheduler.unread_groups import UnreadGroups
 
 REFERENCE = {"workloadRef": {"name": "train", "podGroup": "workers"}}
 

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
-from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.official_client import Configuration
 from covey.ui.auth import TokenAuthenticator
 from covey.ui.contract import SignInMode
 from covey.ui.event_sender import Sender

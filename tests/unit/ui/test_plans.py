@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from builders.files import inference, role
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.planning.facts import ClusterFacts
 from covey.ui import plans
 from unit.ui.world import nodes

@@ -10,7 +10,7 @@ from aiohttp.test_utils import TestServer
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.errors import Forbidden, Unreachable
-from covey.kube.kubeconfig_guards import Configuration
+from covey.kube.official_client import Configuration
 from covey.ui.auth import CodeUsed, LinkAuthenticator, NotSignedIn, TokenAuthenticator
 from covey.ui.event_stream import Ended, Expired
 from covey.ui.limits import PageLimits

@@ -1,14 +1,13 @@
 """The dialect of ``Kubernetes`` for 1.35, whose groups are entries of the Workload.
 
-Kubernetes 1.35 (``v1alpha1``): groups are entries of the Workload, and pods say which copy of an entry they form.
-
 ::
 
     Workload <inference>     podGroups: one for each role; gang of size pods, or of minReplicas single pods
     Pod                      workloadRef: {name, podGroup: <role>, podGroupReplicaKey: <unit>-<replica>, or <unit>}
 
-There are no PodGroups and no status. The list never changes: a Workload of another shape takes the place of the old
-one, which concerns only pods that are not bound yet. The hierarchy is held by gates (``gates``).
+Pods say which copy of an entry they form (``v1alpha1``). There are no PodGroups and no status. The list never changes: a
+Workload of another shape takes the place of the old one, which concerns only pods that are not bound yet. The hierarchy
+is held by gates (``gates``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, DisruptionMode, Proximity
 from covey.api.roles import Role
-from covey.backends.extender import refused_starts, refused_vectors
+from covey.backends.extender_only import refused_starts, refused_vectors
 from covey.backends.seam import FieldProbe
 from covey.compile import Levels, Owner
 from covey.compile.groups import Object

@@ -7,7 +7,7 @@ from typing import Final
 
 from covey.api.inference import DisaggregatedInferenceSpec, GangSettings
 from covey.api.roles import Role
-from covey.backends.extender import refused_starts, refused_vectors
+from covey.backends.extender_only import refused_starts, refused_vectors
 from covey.backends.hypernodes import HyperNodes, find_inverted_levels
 from covey.backends.volcano.min_resources import requests_of
 from covey.compile import Levels

@@ -14,8 +14,8 @@ from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.manifests.documents import read_documents
+from covey.manifests.errors import InputError, ManifestPath
 from covey.manifests.inference import read_inference
-from covey.manifests.sources import InputError, ManifestPath
 from covey.operator.validation import resolve_topology
 from covey.planning.facts import ClusterFacts, read_facts
 

@@ -10,8 +10,8 @@ from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
 from covey.manifests.conversion import SOURCES, convert_document, known_levels
 from covey.manifests.documents import read_documents
+from covey.manifests.errors import InputError, ManifestPath
 from covey.manifests.inference import read_inference
-from covey.manifests.sources import InputError, ManifestPath
 from covey.planning.facts import read_facts
 
 Object = dict[str, Any]

@@ -10,7 +10,7 @@ from covey.api.crds import KINDS, definition, render, write
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, full_name
 from covey.cli.errors import CommandError
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 
 
 @click.command()

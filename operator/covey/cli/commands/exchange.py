@@ -17,7 +17,7 @@ from covey.cli.rollout_state import ResourceClient, ResourceReference
 from covey.kube.client import Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import ROLE_SCALERS
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.operator.scaling.exchange import REASON_JUDGING, together_name
 
 #: Seconds between two looks.

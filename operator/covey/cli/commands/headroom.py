@@ -17,7 +17,7 @@ from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
 from covey.cli.rollout_state import Body, ResourceClient, ResourceReference
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.planning.additions import HeadroomReport, RoleHeadroomReport, headroom_of
 from covey.planning.facts import ClusterFacts, read_facts
 from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of

@@ -13,7 +13,7 @@ from msgspec import structs
 from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.picture.floor import Floor
 from covey.planning.additions import add_nodes, with_additions, with_elastic
 from covey.planning.consolidations import consolidate

@@ -17,7 +17,7 @@ from covey.cli import options
 from covey.cli.client import connect
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 
 #: Those of former releases, one for each resource, have the label too; whatever Helm made has another value.
 _OURS: Final = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"

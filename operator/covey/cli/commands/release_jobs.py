@@ -15,7 +15,7 @@ from covey.cli.client import connect
 from covey.kube.client import Ignored
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.resources import JOBS
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.operator.model.job import Job
 
 

@@ -13,7 +13,7 @@ from covey.cli import options
 from covey.cli.errors import CommandError
 from covey.cli.rollout_state import ResourceReference, former, history_of, read_state, roles_of
 from covey.cli.usage_errors import HelpfulGroup
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 
 #: Seconds between two looks of ``--watch``.
 _PACE: Final = 1.0

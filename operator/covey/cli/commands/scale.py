@@ -16,7 +16,7 @@ from covey.compile.identity import scaler_name
 from covey.kube.client import Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import ROLE_SCALERS
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 
 
 @click.command()

@@ -10,7 +10,7 @@ from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import CommandError
 from covey.cli.live_objects import LiveObjects, look
 from covey.kube.resources import DISAGGREGATED_INFERENCES
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.picture.floor import Floor
 from covey.watching.usage import floor_now
 

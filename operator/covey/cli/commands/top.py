@@ -10,7 +10,7 @@ import click
 from covey.cli import options
 from covey.cli.console import open_console
 from covey.cli.data import echo_json, echo_yaml
-from covey.manifests.sources import InputError
+from covey.manifests.errors import InputError
 from covey.placement.cluster.inventory import Inventory
 from covey.planning.drawing import survey
 from covey.planning.facts import ClusterFacts, read_facts

@@ -37,7 +37,7 @@ from covey.api import core
 from covey.api.annotations import NodesAsked
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import Owned
-from covey.backends.extender import can_reserve
+from covey.backends.extender_only import can_reserve
 from covey.compile import Owner
 from covey.compile.groups import Levels
 from covey.compile.identity import group_name

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
+from covey.admission.compiled_units import compiled_units
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.losses import counted_shape
-from covey.admission.round import compiled_units
+from covey.admission.taken_room import counted_shape
 from covey.admission.tree import Unit
 from covey.api import constants as names
 from covey.api import core

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from covey.backends.extender import can_reserve
+from covey.backends.extender_only import can_reserve
 from covey.compile import ReplicaKey, Tree
 from covey.operator.feature import Changes, Completion, Feature, StatusPart
 from covey.operator.intent import Intent

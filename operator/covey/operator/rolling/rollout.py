@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from covey.backends.extender import can_reserve
+from covey.backends.extender_only import can_reserve
 from covey.compile import Layout, Scale
 from covey.operator.feature import Changes, Feature, StatusPart
 from covey.operator.intent import Intent
