@@ -151,7 +151,7 @@ ANNOTATION_REPLACED: Final = "covey.dev/replaced-containers"
 ANNOTATION_RESTART_BASELINE: Final = "covey.dev/restart-baseline"
 #: In a template: names of containers, separated by commas, whose restarts are no failures of the replica.
 ANNOTATION_RESTART_IGNORED: Final = "covey.dev/restart-ignored-containers"
-#: On a root group, from the operator: nodes and domains that its new pods keep off, a JSON list (``api.avoided``).
+#: On a root group, from the operator: nodes and domains that its new pods keep off, a JSON list (``api.annotations``).
 ANNOTATION_AVOID: Final = f"{SCHEDULING_GROUP}/avoid"
 #: Beside it: ordinary pods that could not be evicted for it, as a JSON object (``api.annotations``).
 ANNOTATION_EVICTIONS_REFUSED: Final = f"{SCHEDULING_GROUP}/evictions-refused"

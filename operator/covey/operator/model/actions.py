@@ -112,7 +112,7 @@ class PutScaler:
 
 
 class Precedence(IntEnum):
-    """The order of creations (``replicas.precedence``): pods of a lower one are there before others are tried."""
+    """The order of creations (``replicas.creation_order``): pods of a lower one are there before others are tried."""
 
     RUNNING_MINIMUM = 0
     MINIMUM = 1

@@ -166,7 +166,7 @@ def unmodelled_constraints(pod: core.Pod, *, volumes_settled: bool = False) -> t
 
 
 def has_unkept_spread(pod: core.Pod) -> bool:
-    """Tell whether a pod has a required spread that nobody keeps (``api.rules.unkept_constraints``)."""
+    """Tell whether a pod has a required spread that nobody keeps (``api.unsupported.unkept_constraints``)."""
     return any(map(is_switched_off, _spreads_beside_kept(pod)))
 
 
