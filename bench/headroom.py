@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from bench.plan_floor import TOPOLOGY, Floor, hierarchical, named, role, shape, shapes_by_key
 from bench.settled import settle
-from covey.admission.headroom import Site, most_feasible
+from covey.admission.growth import Site
+from covey.admission.headroom import most_feasible
 from covey.placement.model import Gang, Plan
 from covey.placement.planner import plan_minimum
 from covey.placement.question.demands import place

@@ -10,7 +10,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from builders.members import GATE, group, member, put, role_groups
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.turns import Rank, Turns

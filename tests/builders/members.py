@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from builders.pods import pod_body
-from covey.admission.tree import Key, Unit, build_unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit, build_unit
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.kube.clock import SYSTEM

@@ -8,7 +8,8 @@ import pytest
 
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
-from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.event_series import ObjectRef
+from covey.kube.events import EventRecorder
 from covey.observability.families import REGISTRY
 from localcluster import Cluster
 

@@ -8,7 +8,8 @@ import pytest
 
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
-from covey.kube.lease import LeaseElector, LeaseLost, LeaseTerms
+from covey.kube.errors import LeaseLost
+from covey.kube.lease import LeaseElector, LeaseTerms
 from covey.kube.resources import LEASES
 from localcluster import Cluster
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from covey.admission.ledger import NOT_YET, Amounts, Charge, Flavor, Ledger, Policy, Pool, flavor_of
 from covey.admission.losses import Hold, Place, place_of, roles_by_leaf
+from covey.admission.nodes import Key
 from covey.admission.roles import Member, Replica
-from covey.admission.tree import Key, Unit, minimum_replicas
+from covey.admission.tree import Unit, minimum_replicas
 from covey.api import core
 from covey.api.constants import ADMITTED
 
@@ -161,6 +162,3 @@ def charges_of_pods(units: Iterable[Unit], ledger: Ledger) -> dict[str, Charge]:
                 charge = of.get((role.name, replica.number)) or of.get(None)
                 found |= {pod.metadata.uid: charge for pod in replica.pods if charge is not None}
     return found
-
-
-__all__ = ["Ground", "Land", "charge_left", "charges", "charges_of_pods"]

@@ -302,6 +302,3 @@ def _devices_in(amounts: Mapping[str, int]) -> dict[str, int]:
 
 def _is_open(state: NodeState) -> bool:
     return state_cause(state.node) is None
-
-
-__all__ = ["Consolidation", "Mobile", "MovePlan", "is_free"]

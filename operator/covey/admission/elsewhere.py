@@ -73,6 +73,3 @@ def tell_elsewhere(gang: Gang, inventory: Inventory) -> str:
         f"{gang.required} {path} would hold all of the unit, which does not move by itself:"
         f" covey plan --cluster --defrag --for {gang.namespace}/{gang.name} has the moves"
     )
-
-
-__all__ = ["MOVED", "domain_of", "plan_elsewhere", "tell_elsewhere"]

@@ -314,24 +314,3 @@ def _gives_way(charge: Charge) -> tuple[int, tuple[str, str, str, str, str]]:
     """Sort key of which the last gives way first."""
     member = charge.member or ("", 0)
     return (-charge.priority, (charge.since, *charge.unit, f"{member[0]}/{member[1]:+06d}"))
-
-
-__all__ = [
-    "FIRST",
-    "Entitlement",
-    "Lane",
-    "PodsTogether",
-    "QueueError",
-    "Short",
-    "charged_queue",
-    "describe",
-    "fit",
-    "has_right",
-    "judge_minimum",
-    "judge_surplus",
-    "lane_of",
-    "lower_in_queue",
-    "may_lie",
-    "queue_of",
-    "victims",
-]

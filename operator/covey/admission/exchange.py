@@ -295,6 +295,3 @@ def _gives_way_to(replica: ReplicaRequest, root: str) -> bool:
 
 def _claimant(pod: PodRequest) -> str | None:
     return pod.meta.annotation(ANNOTATION_CLAIMED_BY) if pod.meta is not None else None
-
-
-__all__ = ["LIMIT_MET", "NOT_OPEN", "PLANS", "Donor", "ExchangeTerms", "Judgement", "judge_exchange"]

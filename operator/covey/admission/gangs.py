@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from covey.admission import obstacles
+from covey.admission.nodes import TreeNode, number
 from covey.admission.roles import Member, Replica, ReplicaPart, Scope, UnitRole
-from covey.admission.tree import TreeNode, Unit, incomplete_sets, number
+from covey.admission.tree import Unit, incomplete_sets
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, REASON_INVALID, REASON_INVALID_TOPOLOGY, REASON_UNSUPPORTED
 from covey.model import podstate
@@ -436,6 +437,3 @@ def _rule(scope: Scope, stands: Mapping[Member, tuple[Member, ...]], reader: Rea
         return None
     beside = tuple(reader.pod(pod, position) for position, pod in enumerate(scope.beside))
     return Rule(scope.group.metadata.name, members, required, preferred, beside)
-
-
-__all__ = ["Surroundings", "UnplannableError", "build_gang", "missing", "wants_minimum", "wants_surplus"]

@@ -20,7 +20,8 @@ from typing import Final
 
 from covey.admission import losses
 from covey.admission.gangs import wants_minimum
-from covey.admission.tree import Replica, Unit, replica_met
+from covey.admission.roles import Replica
+from covey.admission.tree import Unit, replica_met
 from covey.api import core
 from covey.api.constants import LABEL_DRAINING, LABEL_REVISION
 from covey.model import podstate
@@ -325,19 +326,3 @@ def _placed_part(replica: ReplicaRequest) -> ReplicaRequest | None:
 
 def _without_waiting(role: RoleRequest) -> RoleRequest:
     return replace(role, replicas=tuple(kept for replica in role.replicas if (kept := _placed_part(replica))))
-
-
-__all__ = [
-    "ROLE",
-    "UNIT",
-    "Footprint",
-    "Own",
-    "Site",
-    "footprint",
-    "is_draining",
-    "rename_pods",
-    "smallest_move",
-    "template",
-    "without_growth",
-    "without_place",
-]

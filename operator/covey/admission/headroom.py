@@ -334,6 +334,3 @@ def _why(stuck: Iterable[_UnitRoom]) -> str:
     """The reason for no further places, where that is not for want of room."""
     closed = ", ".join(str(unit.site.gang.unit) for unit in stuck if not unit.site.is_open)
     return f"unit {closed} has no nodes for its own minimum yet, and gets no more before it has" if closed else ""
-
-
-__all__ = ["MOST", "UNITS", "HeadroomAnswer", "Site", "UnknownError", "most_feasible"]

@@ -381,6 +381,3 @@ class Ledger:
             most = max(0, grant.nominal - grant.lendable - used) + self.idle(queue, pool)
             found[pool] = most if grant.borrow is None else min(most, grant.nominal + grant.borrow - used)
         return found
-
-
-__all__ = ["NOT_YET", "Amounts", "Charge", "Flavor", "Grant", "Ledger", "Policy", "Pool"]

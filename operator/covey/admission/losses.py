@@ -17,7 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from covey.admission.tree import Key, Unit, UnitRole, replica_met
+from covey.admission.nodes import Key
+from covey.admission.roles import UnitRole
+from covey.admission.tree import Unit, replica_met
 from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM, LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA
 from covey.model import podstate

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from covey.admission.growth import rename_pods, without_place
+from covey.admission.nodes import Key
 from covey.admission.reprieve import Judge, least_of
-from covey.admission.tree import Key
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Member, Plan, ReplicaRequest, RoleRequest
 from covey.placement.overlay import Overlay, overlay
@@ -193,6 +193,3 @@ def keep_room(gang: Gang, inventory: Inventory, changes: Overlay, keys: Iterable
     for assignment in plan.assignments:
         changes.hold(f"kept/{assignment.pod}", assignment.node, pods[assignment.pod].shape, pods[assignment.pod].meta)
     return tuple(sorted({assignment.node for assignment in plan.assignments}))
-
-
-__all__ = ["KEPT", "PLANS", "Mover", "ReplicaMove", "Run", "StuckError", "keep_room"]

@@ -198,6 +198,3 @@ class ActiveQueue(Generic[N]):
             if 0 < pods <= left:
                 return name
         return minimum[1] if minimum else None
-
-
-__all__ = ["PATIENCE", "ActiveQueue", "Order", "SortedQueue"]

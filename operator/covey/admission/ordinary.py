@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
 
+from covey.admission.nodes import Key
 from covey.admission.slots import Vector, Wanted
-from covey.admission.tree import Key
 from covey.admission.victims import Caps, Offer, Step, Terms, bound_at, devices_of, sum_held
 from covey.api import core
 from covey.api.constants import LABEL_INFERENCE
@@ -144,6 +144,3 @@ def is_in_the_way(key: str, state: NodeState, wanted: Wanted, most: Vector) -> b
     return any(
         amount and state.free.get(name, 0) < used.get(name, 0) for name, amount in state.held[key].shape.requests
     )
-
-
-__all__ = ["POD", "OrdinaryPod", "find_ordinary", "is_evictable", "is_in_the_way"]

@@ -86,6 +86,3 @@ def still_needed(
     pardoned = tuple(victim for victim in there if victim not in kept)
     nodes = room_of(plan)[0] if isinstance(plan, Plan) else ()
     return Standing(feasible=True, needed=needed, pardoned=pardoned, nodes=nodes, unproven=unproven)
-
-
-__all__ = ["Standing", "still_needed"]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from covey.admission.tree import Replica, Unit, minimum_replicas
+from covey.admission.roles import Replica
+from covey.admission.tree import Unit, minimum_replicas
 from covey.api import core
 from covey.model import podstate
 from covey.placement.cluster.devices import CLUSTER

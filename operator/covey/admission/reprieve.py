@@ -178,6 +178,3 @@ class Reprieve:
         except OutOfPlansError:
             return list(steps), False
         return kept, not self._judge.unknown
-
-
-__all__ = ["Judge", "OutOfPlansError", "Reprieve", "least_of", "most_of", "put_back", "room_of"]

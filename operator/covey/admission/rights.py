@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from covey.admission.ledger import Amounts, Charge, Flavor, Ledger, Policy
+from covey.admission.nodes import Key
 from covey.admission.order import Order
-from covey.admission.tree import Key
 from covey.admission.wishes import first_choice, minimum_shapes
 from covey.api import core
 from covey.placement.model import Gang, Shape
@@ -103,6 +103,3 @@ def charges_by_flavor(policy: Policy, shapes: Sequence[Shape]) -> Iterator[Amoun
         if amounts and amounts not in seen:
             seen.append(amounts)
             yield amounts
-
-
-__all__ = ["Promise", "Promises", "charges_by_flavor"]

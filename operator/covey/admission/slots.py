@@ -262,6 +262,3 @@ class Ground:
         for depth in {depth for depth, _, _ in self.wanted.classes if depth > self.domain.depth}:
             if path[depth] is not None:
                 yield depth, path[: depth + 1]
-
-
-__all__ = ["Ground", "Vector", "Wanted"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from covey.admission.gangs import UnplannableError, levels
-from covey.admission.tree import TreeNode, Unit
+from covey.admission.nodes import TreeNode
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.model import podstate
 from covey.placement.model import Path, Topology, where

@@ -13,9 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from covey.admission.gangs import find_unkept_spreads
+from covey.admission.nodes import TreeNode
 from covey.admission.preferred_levels import preferences
+from covey.admission.roles import Replica, UnitRole
 from covey.admission.split_groups import find_split_groups
-from covey.admission.tree import Replica, TreeNode, Unit, UnitRole, replica_met
+from covey.admission.tree import Unit, replica_met
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,

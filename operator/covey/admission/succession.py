@@ -338,15 +338,3 @@ def _keys(replicas: Iterable[ReplicaRequest]) -> Iterator[str]:
 
 def _reason_of(refusal: Refusal) -> str:
     return REASON_INFEASIBLE if refusal.verdict is Verdict.INFEASIBLE else REASON_UNKNOWN
-
-
-__all__ = [
-    "Ending",
-    "Proof",
-    "Succession",
-    "explain_surplus",
-    "find_succession",
-    "order_predecessors",
-    "split_surplus",
-    "within_bounds",
-]

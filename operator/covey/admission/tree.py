@@ -20,12 +20,10 @@ from covey.admission.nodes import (
     grow,
     key_of,
     levels_of,
-    minimum_of,
     number,
     prefers,
-    role_name,
 )
-from covey.admission.roles import Member, Replica, ReplicaPart, Roles, Scope, UnitRole
+from covey.admission.roles import Replica, ReplicaPart, Roles, Scope, UnitRole
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_TOGETHER_COUNT, LABEL_UNIT
 
@@ -240,25 +238,3 @@ def _same_replica(role: UnitRole) -> str | None:
                 f" 0, in the label {LABEL_REPLICA}"
             )
     return None
-
-
-__all__ = [
-    "Key",
-    "Member",
-    "Replica",
-    "ReplicaPart",
-    "Scope",
-    "TreeNode",
-    "Unit",
-    "UnitRole",
-    "WorkloadTemplate",
-    "build_unit",
-    "incomplete_sets",
-    "key_of",
-    "minimum_of",
-    "minimum_replicas",
-    "number",
-    "positions",
-    "replica_met",
-    "role_name",
-]

@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from covey.admission.nodes import Key
 from covey.admission.priority import priority_of
-from covey.admission.tree import Key, Replica, Unit, UnitRole
+from covey.admission.roles import Replica, UnitRole
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import (
     ANNOTATION_SERVES_SINCE,

@@ -154,19 +154,3 @@ def count_room(ledger: Ledger, queue: str, shapes: Sequence[Shape], *, free: boo
                 return None
             total += max(0, min(room[pool] // amount for pool, amount in need.items()))
     return total
-
-
-__all__ = [
-    "Asked",
-    "confine_gang",
-    "count_room",
-    "first_choice",
-    "is_charged",
-    "judge_gang",
-    "minimum_shapes",
-    "missing_pods",
-    "shapes_of",
-    "surplus_groups",
-    "surplus_pods",
-    "without",
-]

@@ -161,6 +161,3 @@ def _ref(reference: Mapping[str, Any]) -> ObjectRef:
         reference.get("namespace") or "",
         reference.get("uid") or "",
     )
-
-
-__all__ = ["EventRecorder", "ObjectRef"]

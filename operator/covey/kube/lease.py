@@ -30,8 +30,6 @@ from covey.kube.resources import CLUSTER_TOPOLOGIES, LEASES, SUBJECT_ACCESS_REVI
 from covey.observability.logging import get_logger
 from covey.observability.metrics import LEADER, LEASE_TRANSITIONS
 
-__all__ = ["InstalledTwice", "LeaseElector", "LeaseLost", "Observation"]
-
 _log = get_logger(__name__)
 
 #: Candidates wait between once and this much of the retry period more, so that they do not collide.

@@ -20,7 +20,8 @@ from covey.compile import Owner, Scale, pod_budget
 from covey.kube.client import Client
 from covey.kube.clock import Clock
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
-from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.event_series import ObjectRef
+from covey.kube.events import EventRecorder
 from covey.kube.turns import Rank, Turns
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES

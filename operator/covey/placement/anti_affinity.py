@@ -193,5 +193,3 @@ def is_host(term: Term) -> bool:
 
 #: In play while a holder's interconnect shares no clique. It matches no pod: owners are compared (`model.Clique`).
 EXCLUSIVE_CLIQUE: Final = Term("", frozenset(), None, ())
-
-__all__ = ["EXCLUSIVE_CLIQUE", "PodSpread", "Term", "TermCounts", "is_host", "pod_spread_of", "terms_of"]

@@ -108,6 +108,3 @@ def _restore_node(before: _Node) -> None:
 def _reorder(actual: dict[str, V], wanted: dict[str, V]) -> None:
     actual.clear()
     actual.update(wanted)
-
-
-__all__ = ["Overlay", "overlay"]

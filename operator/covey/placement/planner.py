@@ -36,8 +36,9 @@ from covey.placement.question.demands import (
     surplus_demands,
     together,
 )
+from covey.placement.question.domain_groups import Aims
 from covey.placement.question.minimum_choice import choose_plan, count_achieved, too_many, without_rules
-from covey.placement.question.problem import Aims, build, depth_of, required_aims
+from covey.placement.question.problem import build, depth_of, required_aims
 from covey.placement.question.readiness import (
     incomplete_refusal,
     no_spread_domains,
@@ -454,6 +455,3 @@ class _Planner:
         if not aims.rules[number] < depth <= wanted or not together([paths], depth):
             return None
         return replace(aims, rules=(*aims.rules[:number], depth, *aims.rules[number + 1 :]))
-
-
-__all__ = ["LAST", "LIMIT", "is_small", "plan_minimum", "plan_surplus"]

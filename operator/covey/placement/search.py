@@ -26,7 +26,8 @@ from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape, natural
 from covey.placement.overlay import Overlay, overlay
 from covey.placement.question.demands import Demand, admitted_counts, minimum_demands, place
-from covey.placement.question.problem import Aims, build
+from covey.placement.question.domain_groups import Aims
+from covey.placement.question.problem import build
 from covey.placement.refusal.reasons import asked_for, explain, overdrawn, refuse_crowded
 from covey.placement.sharing.cost import Place
 from covey.placement.sharing.layout import DemandLayout

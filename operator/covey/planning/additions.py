@@ -22,7 +22,8 @@ from typing import Final
 import msgspec
 
 from covey.admission.compiled_units import stand_in
-from covey.admission.headroom import HeadroomAnswer, Site, most_feasible, within_quota
+from covey.admission.growth import Site
+from covey.admission.headroom import HeadroomAnswer, most_feasible, within_quota
 from covey.admission.reservation import Reservations, confine
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL

@@ -16,9 +16,9 @@ import msgspec
 
 from covey.admission import obstacles
 from covey.admission.compiled_units import build_units, stand_in
+from covey.admission.nodes import Key
 from covey.admission.taken_room import counted_shape
 from covey.admission.topologies import TopologyChoice, presets_in_use
-from covey.admission.tree import Key
 from covey.admission.victims import Candidate, root_priority
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from covey.admission.compiled_units import stand_in
+from covey.admission.nodes import key_of
 from covey.admission.topologies import NodeLabels
-from covey.admission.tree import key_of
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import BackendName, DisaggregatedInference, UnitTopology

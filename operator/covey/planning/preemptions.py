@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from covey.admission.gangs import wants_minimum
+from covey.admission.nodes import Key
 from covey.admission.ordinary import find_ordinary
 from covey.admission.preemption import search
 from covey.admission.reclaim import Right, reclaim
 from covey.admission.taking import Nobody, Taking
-from covey.admission.tree import Key
 from covey.admission.victims import Candidate, Step, Terms
 from covey.api import core
 from covey.model import podstate

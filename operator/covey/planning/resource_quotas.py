@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from covey.admission.tree import Key, Unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.compile import ReplicaKey, Slot
 from covey.model import podstate

@@ -15,12 +15,13 @@ from msgspec import structs
 
 from covey.admission import gangs
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.nodes import key_of
 from covey.admission.priority import priority_of
 from covey.admission.reservation import Kept, claims_room
 from covey.admission.round import Outcome, Quota, plan_round
 from covey.admission.succession import explain_surplus
 from covey.admission.taken_room import counted_shape, hold_all
-from covey.admission.tree import Unit, key_of
+from covey.admission.tree import Unit
 from covey.admission.unit_spread import with_occupied_domains
 from covey.admission.victims import Candidate
 from covey.admission.volumes import Claim, Volumes, claims_of

@@ -25,9 +25,9 @@ from covey.admission.entitlement import (
     queue_of,
 )
 from covey.admission.ledger import Charge, Ledger, Policy
+from covey.admission.nodes import Key
 from covey.admission.reclaim import Right
 from covey.admission.rights import charges_by_flavor
-from covey.admission.tree import Key
 from covey.admission.victims import Candidate
 from covey.admission.wishes import confine_gang, count_room, judge_gang, minimum_shapes
 from covey.api import core

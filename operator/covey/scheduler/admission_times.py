@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from covey.admission.tree import Key, Unit, key_of
+from covey.admission.nodes import Key, key_of
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, ANNOTATION_ROOM, SCHEDULED
 from covey.model import podstate

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from covey.admission.tree import Key, Replica, Unit, replica_met
+from covey.admission.nodes import Key
+from covey.admission.roles import Replica
+from covey.admission.tree import Unit, replica_met
 from covey.api import core
 from covey.api.constants import RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
 from covey.model import podstate

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from covey.admission.tree import Replica, Unit
+from covey.admission.roles import Replica
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA, LABEL_TOGETHER
 from covey.model import podstate

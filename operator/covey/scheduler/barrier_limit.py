@@ -13,8 +13,8 @@ from collections import Counter
 from typing import Final
 
 from covey.admission.entry import QueueStage
+from covey.admission.nodes import Key
 from covey.admission.order import Order
-from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import GATE_START, REASON_WAITING
 from covey.placement.model import Gang

@@ -16,9 +16,10 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from covey.admission.nodes import Key
 from covey.admission.obstacles import refusal
 from covey.admission.required_levels import Astray
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import (
     DEFAULT_SCHEDULER_NAME,

@@ -16,7 +16,8 @@ from typing import Final
 
 from covey.admission.entry import Entry, QueueStage
 from covey.admission.expected import is_expected
-from covey.admission.tree import Key, Unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit
 from covey.api.constants import REASON_WAITING, RELEASE_GIVEN_BACK
 from covey.model import podstate
 from covey.scheduler.plugin import Plugin

@@ -18,8 +18,8 @@ from typing import Any, Final
 from covey.admission import obstacles
 from covey.admission.expected import find_expected
 from covey.admission.native import MemberPod, StoredGroup, adapt
-from covey.admission.nodes import counted_spec
-from covey.admission.tree import Key, Unit, WorkloadTemplate, positions
+from covey.admission.nodes import Key, counted_spec
+from covey.admission.tree import Unit, WorkloadTemplate, positions
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.api.constants import (

@@ -25,12 +25,13 @@ import msgspec
 from covey.admission.entry import Entry, QueueStage, waiting_since
 from covey.admission.growth import find_room_beside, with_surplus
 from covey.admission.ledger import Charge
+from covey.admission.nodes import Key
 from covey.admission.ordinary import POD, OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import MOST_NODES, MOST_STEPS, Nobody, Taking, search
 from covey.admission.reclaim import reclaim
 from covey.admission.reservation import scarce
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.admission.victims import Candidate, is_ours, measure_taking, sum_held
 from covey.admission.victims import Terms as VictimTerms
 from covey.api import core

@@ -23,10 +23,10 @@ from covey.admission import obstacles
 from covey.admission.entitlement import FIRST, Lane
 from covey.admission.entry import Entry, QueueStage, assess, with_refusal
 from covey.admission.hints import ANYTHING, QueueingHint, hint_for_minimum, hint_for_surplus
+from covey.admission.nodes import Key
 from covey.admission.spare import count_spare
 from covey.admission.status import Decision
 from covey.admission.succession import explain_surplus
-from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import (
     REASON_DENIED,

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 
 from covey.admission.entry import QueueStage
-from covey.admission.tree import Key, Unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, REASON_DENIED, RELEASE_CONFLICT
 from covey.kube.errors import KubeError
-from covey.kube.events import ObjectRef
+from covey.kube.event_series import ObjectRef
 from covey.kube.turns import Rank
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger

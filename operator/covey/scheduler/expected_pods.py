@@ -9,7 +9,7 @@ from typing import Final
 from covey.admission.entry import RESERVED as MESSAGE
 from covey.admission.entry import Entry, QueueStage
 from covey.admission.expected import is_expected
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.api.constants import REASON_RESERVED, REASON_WAITING
 from covey.model import podstate
 from covey.placement.cluster.inventory import domains_of

@@ -21,7 +21,8 @@ from typing import Final
 
 from covey.admission import losses
 from covey.admission.losses import Hold
-from covey.admission.tree import Key, Unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.kube.clock import Clock
 from covey.model import podstate

@@ -12,7 +12,8 @@ from itertools import chain
 
 from covey.admission.expected import ExpectedPod, is_of_job
 from covey.admission.native import adapt_children, adapt_root
-from covey.admission.tree import Key, Unit, build_unit, key_of
+from covey.admission.nodes import Key, key_of
+from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP
 from covey.model import podstate

@@ -28,9 +28,10 @@ from covey.kube import process
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM, Clock
 from covey.kube.connection import load
-from covey.kube.errors import KubeError
-from covey.kube.events import EventRecorder, ObjectRef
-from covey.kube.lease import InstalledTwice, LeaseElector, LeaseLost
+from covey.kube.errors import InstalledTwice, KubeError, LeaseLost
+from covey.kube.event_series import ObjectRef
+from covey.kube.events import EventRecorder
+from covey.kube.lease import LeaseElector
 from covey.kube.resources import PODS
 from covey.kube.transport import Transport
 from covey.observability.http import serve_health

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Final
 
 from covey.admission.growth import smallest_move
-from covey.admission.tree import Key, Unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit
 from covey.model import podstate
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang

@@ -13,8 +13,9 @@ from covey.admission.entitlement import FIRST, Entitlement
 from covey.admission.entry import Entry, QueueStage
 from covey.admission.fit_counts import room_for
 from covey.admission.hints import hint_for_minimum
+from covey.admission.nodes import Key
 from covey.admission.reservation import BY_NEED
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.api.constants import PURPOSE_EVACUATION, REASON_OVER_QUOTA
 from covey.placement.model import Gang
 from covey.scheduler.context import Context

@@ -15,8 +15,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final
 
+from covey.admission.nodes import Key
 from covey.admission.status import observed_status
-from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ADMITTED, REFUSALS, SURPLUS_ADMITTED
 from covey.kube.rounds import Rounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 
 #: Seconds until the first new attempt, doubled at each further one, and the most.
 FIRST: Final = 0.02

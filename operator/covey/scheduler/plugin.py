@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 from covey.admission.entitlement import FIRST, Lane
 from covey.admission.entry import Entry
-from covey.admission.tree import Key, Unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang

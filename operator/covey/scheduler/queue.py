@@ -20,9 +20,9 @@ from covey.admission.entitlement import FIRST, Lane
 from covey.admission.entry import SETTLE, Entry, QueueStage, is_news, waiting_since
 from covey.admission.fit_counts import FitCounts
 from covey.admission.hints import QueueingHint
+from covey.admission.nodes import Key
 from covey.admission.order import PATIENCE, ActiveQueue, Order, SortedQueue
 from covey.admission.status import Decision
-from covey.admission.tree import Key
 from covey.api.constants import REASON_DENIED, REASON_UNKNOWN, REASON_UNSCHEDULABLE, REASON_WAITING
 from covey.kube.clock import Clock
 from covey.observability import scheduler_metrics as metrics

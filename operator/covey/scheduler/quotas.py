@@ -28,9 +28,10 @@ from covey.admission.entitlement import (
 from covey.admission.entry import Entry, QueueStage, waiting_since
 from covey.admission.ledger import Amounts, Charge, Ledger, Policy, Pool
 from covey.admission.losses import Hold
+from covey.admission.nodes import Key
 from covey.admission.reclaim import Right
 from covey.admission.rights import Promise, Promises, charges_by_flavor
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.admission.victims import is_ours
 from covey.admission.wishes import (
     confine_gang,
@@ -547,6 +548,3 @@ class Quotas(Plugin):
     def _tell(self) -> None:
         for callback in self._changed:
             callback()
-
-
-__all__ = ["Quotas", "Swap", "Wish"]

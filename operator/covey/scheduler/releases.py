@@ -25,7 +25,8 @@ from dataclasses import replace
 from typing import Final
 
 from covey.admission import native, pin_deadlines
-from covey.admission.tree import Key, Unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import (
     ANNOTATION_WAKE,

@@ -27,9 +27,10 @@ from covey.admission.entry import Entry, QueueStage, waiting_since
 from covey.admission.gangs import wants_surplus
 from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.hints import QueueingHint
+from covey.admission.nodes import Key
 from covey.admission.order import Order
 from covey.admission.reservation import OF_SERVING, Ending, Kept, claims_room
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import PURPOSE_CAPACITY, PURPOSE_RECLAIM
 from covey.kube.clock import Clock

@@ -19,9 +19,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from covey.admission.native import keep_conditions
+from covey.admission.nodes import Key
 from covey.admission.preferred_levels import preferences
 from covey.admission.status import Decision, observed_status, statuses
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING
 from covey.api.core import rfc3339

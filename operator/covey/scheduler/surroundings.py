@@ -16,8 +16,9 @@ from covey.admission import obstacles, victims
 from covey.admission.avoided_nodes import avoided_nodes, avoided_now
 from covey.admission.entry import Entry, QueueStage, excluded_now, waiting_since
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.nodes import Key, key_of
 from covey.admission.status import Decision
-from covey.admission.tree import Key, Unit, key_of
+from covey.admission.tree import Unit
 from covey.admission.unit_spread import with_occupied_domains
 from covey.api import core
 from covey.api.annotations import Avoided

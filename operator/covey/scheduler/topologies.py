@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from covey.admission.nodes import Key
 from covey.admission.topologies import TopologyChoice, kept_preset
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.kube.client import Client, Ignored

@@ -5,7 +5,7 @@ from __future__ import annotations
 from covey.admission.native import find_unread
 from covey.api import core
 from covey.api.constants import REASON_UNSUPPORTED
-from covey.kube.events import ObjectRef
+from covey.kube.event_series import ObjectRef
 from covey.observability import scheduler_metrics as metrics
 from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context

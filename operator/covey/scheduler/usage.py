@@ -202,6 +202,3 @@ def _dump_status(queue: core.Queue) -> dict[str, Any]:
         "summary": msgspec.structs.asdict(status.summary) if status.summary else None,
         "conditions": core.dump_conditions(status.conditions),
     }
-
-
-__all__ = ["UsageWriter", "oldest_wish", "status_of", "usage_of"]

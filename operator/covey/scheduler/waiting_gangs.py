@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.api.constants import REASON_WAITING, REFUSALS
 from covey.observability import scheduler_metrics as metrics
 

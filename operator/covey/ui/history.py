@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from covey.admission.tree import number
+from covey.admission.nodes import number
 from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339, seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from covey.admission.tree import number
+from covey.admission.nodes import number
 from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import DISAGGREGATED_INFERENCES

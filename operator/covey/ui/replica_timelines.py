@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from covey.admission.tree import number
+from covey.admission.nodes import number
 from covey.api import constants as names
 from covey.api import core
 from covey.ui import contract

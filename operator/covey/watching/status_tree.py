@@ -12,7 +12,9 @@ from enum import StrEnum
 import msgspec
 
 from covey.admission import obstacles
-from covey.admission.tree import Key, Replica, Unit, UnitRole, key_of
+from covey.admission.nodes import Key, key_of
+from covey.admission.roles import Replica, UnitRole
+from covey.admission.tree import Unit
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference

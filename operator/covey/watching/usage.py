@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from covey.admission.tree import number
+from covey.admission.nodes import number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference

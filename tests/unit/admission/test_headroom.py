@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from builders.gangs import IN_ONE_RACK, at, gang_of, nodes_in
 from builders.members import pod
-from covey.admission.headroom import MOST, HeadroomAnswer, Site, most_feasible
+from covey.admission.growth import Site
+from covey.admission.headroom import MOST, HeadroomAnswer, most_feasible
 from covey.admission.round import plan_round
 from covey.admission.taken_room import counted_shape, hold_all
 from covey.api import core

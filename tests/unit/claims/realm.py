@@ -20,9 +20,9 @@ import msgspec
 
 from builders.members import cache, drop, node, put
 from covey.admission import preemption
+from covey.admission.nodes import Key
 from covey.admission.preemption import PLANS
 from covey.admission.reprieve import Judge, least_of
-from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import PURPOSE_EVACUATION
 from covey.api.inference import DisaggregatedInference

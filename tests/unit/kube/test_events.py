@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Forbidden, NotFound, Unreachable
-from covey.kube.event_series import Book, Occurrence, truncate
-from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.event_series import Book, ObjectRef, Occurrence, truncate
+from covey.kube.events import EventRecorder
 from covey.observability.families import REGISTRY
 from virtual_time import now, virtual
 

@@ -12,7 +12,8 @@ from covey.api import core
 from covey.backends import Owned
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Forbidden, Retryable
-from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.event_series import ObjectRef
+from covey.kube.events import EventRecorder
 from covey.operator.model.job import Job, disruption, group_patch, has_lost_place, make_groups, make_leader_group
 from covey.operator.process.job_groups import LeaderGroups
 

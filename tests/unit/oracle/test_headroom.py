@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import event, given
 
-from covey.admission.headroom import Site, most_feasible
+from covey.admission.growth import Site
+from covey.admission.headroom import most_feasible
 from covey.api import core
 from covey.placement.model import Plan, ReplicaRequest, RoleRequest
 from covey.placement.planner import plan_minimum, plan_surplus

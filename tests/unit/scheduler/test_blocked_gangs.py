@@ -12,8 +12,9 @@ import pytest
 
 from builders.members import GATE, group
 from covey.admission.entry import Entry, QueueStage
+from covey.admission.nodes import Key
 from covey.admission.status import Decision
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.scheduler.blocked import BlockedGangs
 from covey.scheduler.index import Index

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.members import GATE, cache, drop, group, member, node, pod, put, role_groups
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.api import core
 from covey.api.annotations import NodesAsked
 from covey.api.constants import ANNOTATION_CAPACITY_ASKED

@@ -10,7 +10,7 @@ import pytest
 
 from builders.members import GATE, Seen, drop, group, member, node, put, queue, role_groups, root_key
 from builders.members import cache as made_of
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE
 from covey.api.exchange import ExchangeQuestion, dump_question

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from builders.members import cache, node
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.api.constants import REASON_INFEASIBLE
 from covey.scheduler.fair_loop import SLICE, FairLoop
 from scheduler_loop import Loop, labels, tree

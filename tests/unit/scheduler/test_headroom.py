@@ -11,7 +11,7 @@ import pytest
 
 from builders.members import GATE, Seen, group, member, node, put, role_groups
 from builders.members import cache as made_of
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, dump_question

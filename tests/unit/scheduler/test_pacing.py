@@ -11,8 +11,8 @@ import pytest
 
 from builders.members import GATE, START, group, member, pod, role_groups, root_key, unit
 from covey.admission.native import MemberPod, StoredGroup
+from covey.admission.nodes import Key
 from covey.admission.status import Decision, statuses
-from covey.admission.tree import Key
 from covey.api import core
 from covey.kube.clock import SYSTEM
 from covey.kube.resources import NATIVE_POD_GROUPS

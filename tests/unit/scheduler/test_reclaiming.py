@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders.members import GATE, cache, drop, member, node, put, queue, root_key
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.api import core
 from covey.scheduler.claims import ClaimBounds
 from covey.scheduler.reservations import Limits

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.members import root_key
-from covey.admission.tree import Key
+from covey.admission.nodes import Key
 from covey.observability import metrics, scheduler_metrics
 from covey.scheduler.waiting_gangs import REASONS, Waiting
 from scrapes import Scrape

@@ -17,7 +17,8 @@ from covey.api.annotations import LEFT_ALONE, read_refused, write_refused
 from covey.backends import Owned
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import ApiError, Conflict, NotFound
-from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.event_series import ObjectRef
+from covey.kube.events import EventRecorder
 from covey.kube.resources import PODS, Resource
 from covey.observability import operator_metrics as metrics
 from covey.observability.logging import get_logger
@@ -139,6 +140,3 @@ class Evictor:
             _log.info("eviction refused", namespace=victim.namespace, pod=victim.name, why=error.message)
             return False
         return True
-
-
-__all__ = ["Evictor"]

@@ -14,7 +14,8 @@ from covey.api.annotations import Expected, dump_expected, read_expected
 from covey.backends import Owned
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable
-from covey.kube.events import EventRecorder, ObjectRef
+from covey.kube.event_series import ObjectRef
+from covey.kube.events import EventRecorder
 from covey.kube.resources import JOBS, POD_GROUPS, PODS, WORKLOADS, Resource
 from covey.observability.logging import get_logger
 from covey.operator.model.job import (
@@ -395,6 +396,3 @@ def _describe(short: Sequence[QuotaShortage], job: Job) -> str:
 
 def _is_of(meta: core.Meta, job: Job) -> bool:
     return meta.controller is not None and meta.controller.uid == job.metadata.uid
-
-
-__all__ = ["JobGroups", "JobPods", "LeaderGroups"]

@@ -500,6 +500,3 @@ def _asks_of_template(template: Mapping[str, object]) -> object:
             for container in asks.get(key) or ()
         ]
     return labels, asks
-
-
-__all__ = ["Cleared", "Judged", "Spent", "Successions", "is_lacking", "put_questions"]

@@ -414,6 +414,3 @@ class _Builder:
             if domain.path not in present
             and (not domain.real or spread.occupied.get(domain.path, 0) >= spread.max_per_domain)
         }
-
-
-__all__ = ["Aims", "PlacementProblem", "build", "depth_of", "host_depth", "required_aims"]

@@ -289,9 +289,6 @@ def join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "the rest"
 
 
-__all__ = ["explain", "join_names"]
-
-
 def asked_for(demands: Sequence[Demand]) -> Mapping[str, int]:
     """All that the missing pods of these demands ask for."""
     total: Counter[str] = Counter()

@@ -428,6 +428,3 @@ def counted_depths(engine: Engine, host: int | None) -> range:
 def order(place: Place) -> tuple[Any, ...]:
     """Position of a domain or node among its siblings."""
     return natural(place.path[-1] if isinstance(place, DomainNode) and place.path else getattr(place, "name", None))
-
-
-__all__ = ["Beside", "DemandLayout", "Item", "counted_depths", "natural", "order"]

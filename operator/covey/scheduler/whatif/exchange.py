@@ -20,8 +20,9 @@ from covey.admission.entry import Entry, QueueStage
 from covey.admission.exchange import LIMIT_MET, ExchangeTerms, Judgement, judge_exchange
 from covey.admission.gangs import UnplannableError
 from covey.admission.growth import template
+from covey.admission.nodes import Key
 from covey.admission.reservation import scarce
-from covey.admission.tree import Key, Unit
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_EXCHANGE, LABEL_INFERENCE, MANAGER_SCHEDULER_EXCHANGE, PURPOSE_EXCHANGE
 from covey.api.exchange import ExchangeQuestion, describe_vector, read_question

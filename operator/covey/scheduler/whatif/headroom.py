@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from covey.admission.gangs import UnplannableError
-from covey.admission.headroom import LIMIT_MET, UNITS, HeadroomAnswer, Site, most_feasible, within_quota
-from covey.admission.tree import Key
+from covey.admission.growth import Site
+from covey.admission.headroom import LIMIT_MET, UNITS, HeadroomAnswer, most_feasible, within_quota
+from covey.admission.nodes import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM
 from covey.api.core import rfc3339

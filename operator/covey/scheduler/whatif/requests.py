@@ -26,7 +26,8 @@ from covey.admission.entry import Entry, QueueStage
 from covey.admission.gangs import UnplannableError
 from covey.admission.growth import Site
 from covey.admission.headroom import HeadroomAnswer
-from covey.admission.tree import Key, Unit
+from covey.admission.nodes import Key
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import SCHEDULING_API
 from covey.api.exchange import ExchangeQuestion
