@@ -49,11 +49,11 @@ from covey.scheduler.devices import Surveyor
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
 from covey.scheduler.holding import Holding
+from covey.scheduler.kube_scheduler_presence import Callers
 from covey.scheduler.leader_label import LeaderLabel
 from covey.scheduler.operator_lease import OperatorLease
 from covey.scheduler.plugin import at
 from covey.scheduler.plugins import make_plugins
-from covey.scheduler.presence import Callers
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.refused_pods import RefusedPod
 from covey.scheduler.releases import Releases

@@ -12,7 +12,7 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
 * kube-scheduler says ``SchedulerError``, and fails at the pod once more: no node is left out, for it would fail at each,
   but the gang rests for a time.
 * Its group, one of Kubernetes' own, is being deleted, which waits for its pods, as they wait for it.
-* Time is up (``pin_deadlines``), unless kube-scheduler is away (``presence``).
+* Time is up (``pin_deadlines``), unless kube-scheduler is away (``kube_scheduler_presence``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
 """
@@ -39,7 +39,7 @@ from covey.model import podstate
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Listener
 from covey.scheduler.context import Context
-from covey.scheduler.presence import QUIET, Callers
+from covey.scheduler.kube_scheduler_presence import QUIET, Callers
 from covey.scheduler.surroundings import root_priority
 from covey.scheduler.writer import RENEW, says_arrived
 

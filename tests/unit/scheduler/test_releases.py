@@ -12,7 +12,7 @@ from builders.members import RELEASE, START, cache, drop, group, member, node, p
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
 from covey.scheduler.cache import Cache
-from covey.scheduler.presence import QUIET, Callers
+from covey.scheduler.kube_scheduler_presence import QUIET, Callers
 from covey.scheduler.releases import DOUBT, RETRY, Releases
 from covey.scheduler.writer import PodWriter
 from scheduler_loop import context_of, settle

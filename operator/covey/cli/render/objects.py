@@ -26,7 +26,6 @@ from covey.planning.report import (
 GOOD: Final = "green"
 BAD: Final = "red"
 DIM: Final = "bright_black"
-#: So many added nodes are named; more are counted.
 
 
 def verdict_style(verdict: str) -> str:
