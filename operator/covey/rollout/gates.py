@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from covey.rollout.model import Stage, UnitState, UnitStep, serving
 from covey.rollout.step import is_fresh
@@ -29,9 +28,6 @@ class Gate(StrEnum):
     BUDGET = "Budget"
 
 
-_ORDER: Final = {gate: place for place, gate in enumerate(Gate)}
-
-
 @dataclass(frozen=True, slots=True)
 class GateHold:
     """The reason for which a rollout does nothing now, since when (seconds since the epoch)."""
@@ -41,7 +37,8 @@ class GateHold:
     since: float
 
 
-def _gates(units: Mapping[int, tuple[UnitState, UnitStep]]) -> Iterator[tuple[Gate, str]]:
+def find_gates(units: Mapping[int, tuple[UnitState, UnitStep]]) -> Iterator[tuple[Gate, str]]:
+    """Find the gates at which the units of a resource wait, each with its reason."""
     gates_of = {number: list(_waits(unit, step)) for number, (unit, step) in units.items()}
     rolled = {number for number, (unit, _) in units.items() if any(state.outdated for state in unit.roles.values())}
     # A unit that goes on is not held by the partition of another.

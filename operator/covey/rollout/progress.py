@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from covey.rollout.gates import _ORDER, Gate, GateHold, _gates
+from covey.rollout.gates import Gate, GateHold, find_gates
 from covey.rollout.model import RoleState, UnitState, UnitStep, serving
 
 
@@ -107,7 +107,7 @@ def tell(
         return None
     better = last is None or last.is_behind(ready, outdated)
     wave = max((_wave(state, step.roles[name]) for unit, step in units.values() for name, state in unit.roles.items()))
-    gates = list(_gates(units))
+    gates = list(find_gates(units))
     done = bool(gates) and all(gate is Gate.PARTITION for gate, _ in gates)
     # When a partition lets more go, that is a beginning, however long it has held.
     since = now if last is None or better or (last.done and not done) else last.since
@@ -120,7 +120,8 @@ def tell(
         gates = [(Gate.PAUSED, "spec.rollout.paused is true: set it to false to go on")]
     if not gates:
         return progress
-    gate, reason = min(gates, key=lambda entry: _ORDER[entry[0]])
+    by_importance = tuple(Gate)
+    gate, reason = min(gates, key=lambda entry: by_importance.index(entry[0]))
     same = last is not None and last.hold is not None and last.hold.gate is gate and not better
     held = GateHold(gate, reason, last.hold.since if same and last is not None and last.hold is not None else now)
     return replace(progress, hold=held)
