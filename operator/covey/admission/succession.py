@@ -6,6 +6,7 @@ that places its successor. So the planner is asked for each set of successors in
 1. as things are, with the room of what ends already;
 2. with all gone that may ever go: where it does not fit even then, nothing that goes would help, and the planner's
    sentence says why;
+   The same is so where it would have places on nodes that kube-scheduler has refused: it does not lack capacity;
 3. without one of them, then without more, as few as it takes and the roles of a set in turn: what fits still fits when
    more is gone, so those that are needed are found one after another by halving, and none of them is needless.
 
@@ -24,7 +25,7 @@ from typing import Final
 
 from covey.admission.elsewhere import tell_elsewhere
 from covey.admission.growth import is_draining
-from covey.api.constants import REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
+from covey.api.constants import REASON_INFEASIBLE, REASON_UNKNOWN, REASON_UNSCHEDULABLE, REASON_WAITING
 from covey.api.succession import Predecessors, SuccessionQuestion, Successor
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Reason, Refusal, ReplicaRequest, RoleRequest, Verdict
@@ -87,6 +88,7 @@ class _Search:
     question: SuccessionQuestion
     inventory: Inventory
     ending: Ending
+    unrefused: Gang | None = None
     plans: int = 0
     #: Keys of holders that are given up for earlier sets, and the members of these.
     gone: set[str] = field(default_factory=set)
@@ -111,6 +113,8 @@ class _Search:
             return self._accept(first, coming, must, answer)
         if not must and self.ending.others and isinstance(self._plan(coming, (), self.ending.others), Plan):
             return Proof(first, message=COMES_FREE)
+        if (words := self._find_rejection(coming, must)) is not None:
+            return Proof(first, reason=REASON_UNSCHEDULABLE, message=words)
         # 2. With all of them gone, also those of which some must stay.
         relaxed = self._plan(coming, candidates) if candidates else answer
         if isinstance(relaxed, Refusal):
@@ -121,6 +125,17 @@ class _Search:
         if fewest is None:
             return Proof(first, reason=_reason_of(answer), message=f"{STAYS}: {answer.message}")
         return self._accept(first, coming, *fewest)
+
+    def _find_rejection(self, coming: Sequence[Successor], must: Sequence[Old]) -> str | None:
+        """The words of kube-scheduler about nodes that would hold all that come; None where it is not what is in the way."""
+        if self.unrefused is None:
+            return None
+        answer = self._plan(coming, must, self.ending.others, gang=self.unrefused)
+        if not isinstance(answer, Plan):
+            return None
+        nodes = (assignment.node for assignment in answer.assignments)
+        words = {node: self.gang.excluded_nodes[node] for node in nodes if node in self.gang.excluded_nodes}
+        return "; ".join(f"kube-scheduler does not take node {node}: {why}" for node, why in sorted(words.items()))
 
     def _find_fewest(
         self, coming: Sequence[Successor], candidates: Sequence[Old], must: Sequence[Old]
@@ -206,6 +221,8 @@ class _Search:
         coming: Sequence[Successor],
         chosen: Iterable[Old],
         also: Collection[str] = (),
+        *,
+        gang: Gang | None = None,
     ) -> Plan | Refusal:
         """Plan all that come so far without those that are chosen; ``also`` are keys of others that are gone."""
         if self.plans >= PLANS:
@@ -214,7 +231,7 @@ class _Search:
         gone = self.gone | self.ending.own | set(_keys(replica for _, replica in chosen))
         with overlay(self.inventory) as changes:
             changes.remove(gone.union(also))
-            return plan_minimum(_asking(self.gang, {member[:2] for member in coming}, gone), self.inventory)
+            return plan_minimum(_asking(gang or self.gang, {member[:2] for member in coming}, gone), self.inventory)
 
 
 def order_predecessors(question: SuccessionQuestion, members: Iterable[Successor]) -> list[tuple[str, int]]:
@@ -245,6 +262,7 @@ def find_succession(
     inventory: Inventory,
     ending: Ending | None = None,
     spent: Mapping[Successor, Sequence[tuple[str, int]]] | None = None,
+    unrefused: Gang | None = None,
 ) -> Succession:
     """Find which replicas would have to go for others of their unit to have places.
 
@@ -254,8 +272,9 @@ def find_succession(
         inventory: what is free; nobody else may look at it meanwhile, and it is as it was afterwards.
         ending: whose room comes free by itself.
         spent: by the first of a set, replicas (role and number) that have to go for it whatever the nodes say.
+        unrefused: the unit as it would be planned had kube-scheduler refused it no nodes; None where it has refused none.
     """
-    search = _Search(gang, question, inventory, ending or Ending())
+    search = _Search(gang, question, inventory, ending or Ending(), unrefused)
     proofs: list[Proof] = []
     for members in question.sets:
         try:

@@ -113,12 +113,17 @@ class Successors(Plugin):
             question: which replicas wait, and which may go for them.
         """
         unit = entry.unit
-        gang, _ = self._reservations.confine(self._queueing.gang_beside_siblings(entry), surplus=True, unit=unit)
+        beside = self._queueing.gang_beside_siblings(entry)
+        gang, _ = self._reservations.confine(beside, surplus=True, unit=unit)
+        unrefused = self._queueing.with_refused_nodes(unit, beside)
+        if unrefused is not None:
+            unrefused, _ = self._reservations.confine(unrefused, surplus=True, unit=unit)
         spent, short = self._find_spent(unit, gang, question)
         members = {pod.metadata.uid for pod in self._cache.index.members(unit.key)}
 
         def ask(gang: Gang, inventory: Inventory, *, freeing: frozenset[str]) -> Succession:
-            return find_succession(gang, question, inventory, Ending(freeing & members, freeing - members), spent)
+            ending = Ending(freeing & members, freeing - members)
+            return find_succession(gang, question, inventory, ending, spent, unrefused)
 
         found = await self._reservations.claims.ask(unit, ask, gang)
         if (denied := await self._find_denied(gang, found)) is not None:

@@ -8,7 +8,7 @@ the next exclusion longer; a restart begins with the shortest again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -143,6 +143,12 @@ class Queueing:
         self._failures[unit.key] = {**known, node: _Failures(count + 1, now, seconds, said)}
         metrics.NODE_EXCLUSIONS.inc()
         return count == 0
+
+    def with_refused_nodes(self, unit: Unit, gang: Gang) -> Gang | None:
+        """A unit's gang with the nodes that are left out since kube-scheduler refused them; None where it refused none."""
+        refused = {exclusion.node for exclusion in self._exclusions(unit)} & gang.excluded_nodes.keys()
+        left_out = {node: why for node, why in gang.excluded_nodes.items() if node not in refused}
+        return replace(gang, excluded_nodes=left_out) if refused else None
 
     def find_tried(self, root: Key) -> list[str]:
         """Return the nodes where a unit has failed and that may be tried again: what failed least and longest ago first."""

@@ -6,6 +6,7 @@ import pytest
 
 from builders.inferences import llama, template
 from covey.api import constants as names
+from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.model import podstate
 from unit.operator.answering import prove, question_of
@@ -93,3 +94,18 @@ def test_an_answer_counts_only_for_the_pods_that_were_asked_about(world: World) 
     world.vanish(lost)
     world.act(3)
     assert ready(world, "decode") == 2, "what was lost, and nothing beside it"
+
+
+def test_an_answer_when_kube_scheduler_has_refused_the_successor_meanwhile_counts_no_more() -> None:
+    """One of its pods was pinned since: what the scheduler process found before is not what it lacks."""
+    world = World.serving(llama(decode={"size": 2, "replicas": 3}))
+    world.inference = llama(decode={"size": 2, "replicas": 3, "template": NEW, "leaderTemplate": NEW})
+    world.act(2)
+    prove(world)
+    first, _ = (name for name, pod in world.pods.items() if podstate.is_gated(pod))
+    words = "0/9 nodes are available: 9 node(s) had volume node affinity conflict"
+    refused = core.Condition("PodScheduled", "False", "Unschedulable", words)
+    world.change(first, spec={"scheduling_gates": None}, status={"conditions": (refused,)})
+    world.act()
+    assert ready(world, "decode") == 3
+    assert words in world.status["rollout"]["hold"]["message"]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from builders.members import GATE, cache, drop, group, member, node, put, role_groups, root_key
 from covey.admission.status import statuses
 from covey.api import core
-from covey.api.constants import REASON_UNSCHEDULABLE
+from covey.api.constants import ANNOTATION_SUCCESSION, REASON_UNSCHEDULABLE
 from covey.api.structs import model_of_struct
+from covey.api.succession import Predecessors, SuccessionQuestion, Successor, dump_question
 from covey.scheduler.cache import Cache
 from covey.scheduler.queue import INITIAL_BACKOFF, MAX_BACKOFF, MAX_BACKOFF_UNTRIED
 from covey.scheduler.surroundings import FIRST_EXCLUSION, WRITTEN
@@ -118,3 +120,45 @@ async def test_the_status_lists_the_worst_nodes_and_can_be_written(count: int) -
     written = statuses(unit, kept, lambda _node: (), core.rfc3339(WALL))[0][1]
     assert len(written["excludedNodes"]) == min(count, WRITTEN)
     model_of_struct(core.GroupStatus).model_validate(written)
+
+
+async def ask_for_successor(nodes: int, *refused: str) -> core.SuccessorStatus:
+    """The answer to a role of three with a successor that waits, once kube-scheduler has refused it these nodes."""
+    question = SuccessionQuestion(
+        ((Successor("decode", 3, "uid-g-decode-3-0"),),), {"decode": Predecessors(serving=(2, 1, 0), most=2)}
+    )
+    root = group("g", composite=True, minimum=1, desired=1)
+    asking = msgspec.structs.replace(root.metadata, annotations={ANNOTATION_SUCCESSION: dump_question(question)})
+    old = [member("decode", number, root="g", node=f"n{number}", gpus=8) for number in range(3)]
+    loop = Loop(
+        cache(
+            *(node(f"n{number}") for number in range(nodes)),
+            msgspec.structs.replace(root, metadata=asking),
+            *role_groups("decode", replicas=3, minimum=1, size=1, root="g"),
+            *old,
+            member("decode", 3, root="g", gates=(GATE,), gpus=8),
+        )
+    )
+    unit = loop.cache.index.unit(ROOT)
+    assert unit is not None
+    for name in refused:
+        loop.queueing.exclude(unit, name, SAID)
+    assert await loop.turn() == {}
+    succession = loop.queue.decision(ROOT).succession
+    assert succession is not None
+    (answer,) = succession.successors
+    return answer
+
+
+async def test_successor_when_kube_scheduler_refused_the_free_nodes_gets_no_old_ones_and_its_words() -> None:
+    answer = await ask_for_successor(5, "n3", "n4")
+    assert answer.victims == ()
+    assert answer.reason == REASON_UNSCHEDULABLE
+    assert SAID in answer.message
+
+
+async def test_successor_when_no_free_node_would_hold_it_gets_the_node_of_an_old_one() -> None:
+    """What kube-scheduler refused of nodes that are full is not what it lacks."""
+    answer = await ask_for_successor(3, "n0")
+    assert [victim.replica for victim in answer.victims] == [2]
+    assert answer.reason == ""

@@ -11,7 +11,8 @@ ResourceQuotas      what the old pods are charged, against what those that are s
                     What goes of one unit or role is counted for the next, as quotas have not seen it go yet
 other schedulers    nobody can be asked. Where kube-scheduler or Volcano lacks nothing but capacity for a pod, and has for
                     a while, old replicas make room one after another
-anybody else        the API server, or kube-scheduler for another reason: nothing goes
+anybody else        the API server, or kube-scheduler for another reason: nothing goes, whatever the planner has proven. So
+                    answers the scheduler process, too, where kube-scheduler refused nodes that would hold the successor
 ==================  ====================================================================================================
 
 ``maxUnavailable``, where it is set, is the law of windows and asks nobody. Where only images change, and in the pods that
@@ -297,16 +298,16 @@ class _Unit:
         if any((self.number, *member) in self.by.observed.unfit for member in members):
             refused = proven = True
             gone, spent, why = self._judge_by_quota(members)
-        # 2. The scheduler process.
-        elif answer is not None and answer.reason != names.REASON_WAITING:
-            refused, proven, why = bool(answer.reason or answer.victims), answer.reason in _PROVEN, answer.message
-            gone = self._read_victims(answer, question) if answer.victims else None
-        # 3. Other schedulers.
+        # 2. Other schedulers: who refuses a pin knows more than the planner that chose it.
         elif self._is_unschedulable(members):
             why = "; ".join(dict.fromkeys(filter(None, map(self._unschedulable, members))))
             refused, waited = True, all(self.by.is_kept_waiting((self.number, *member)) for member in members)
             if not self.by.asks and waited and self._lacks_capacity(members):
                 proven, gone = True, self._first_ones(members)
+        # 3. The scheduler process.
+        elif answer is not None and answer.reason != names.REASON_WAITING:
+            refused, proven, why = bool(answer.reason or answer.victims), answer.reason in _PROVEN, answer.message
+            gone = self._read_victims(answer, question) if answer.victims else None
         else:
             return
         for name, _ in members:
