@@ -131,8 +131,13 @@ class Claims:
         due = max(due, self._again.get(entry.unit.key, (due, 0))[0], self._next_turn(right=right))
         return max(0.0, due - self._clock())
 
+    def note_minimum(self, unit: Unit) -> None:
+        """Forget how often a unit found no claim, once its minimum has its nodes."""
+        if unit.key in self._again and unit.minimum_met(podstate.occupies_node):
+            del self._again[unit.key]
+
     def forget(self, root: Key) -> None:
-        """A unit is gone, or has its places."""
+        """A unit is gone."""
         self._again.pop(root, None)
         self._aside.pop(root, None)
         self._draining.pop(root, None)
@@ -209,14 +214,17 @@ class Claims:
         candidates = await self._candidates(asked, shares_queue, take_turn)
         ordinary: list[OrdinaryPod] = []
         if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
-            inventory = self._cache.capacity.planned
-            lacked = measure_taking(asked, inventory)
-            ordinary = find_ordinary(
-                self._cache.index.pods(),
-                asked.priority,
-                aside | self._find_refused(unit.key),
-                holds=lambda pod: sum_held((pod.metadata.uid,), inventory)[lacked] > 0,
-            )
+            refused = aside | self._find_refused(unit.key)
+            with self._cache.capacity.planning() as inventory:
+                lacked = measure_taking(asked, inventory)
+                # All pods of the cluster are too many for one turn of the event loop.
+                ordinary = await asyncio.to_thread(
+                    find_ordinary,
+                    list(self._cache.index.pods()),
+                    asked.priority,
+                    refused,
+                    holds=lambda pod: sum_held((pod.metadata.uid,), inventory)[lacked] > 0,
+                )
         if candidates or ordinary:
             found.append((PURPOSE_PREEMPTION, partial(search, candidates=candidates, terms=terms, ordinary=ordinary)))
         return found

@@ -45,6 +45,7 @@ class Nominations(Plugin):
     def observe(self, unit: Unit) -> None:
         """Take notice of what a unit has."""
         self.reservations.note(unit)
+        self.claims.note_minimum(unit)
 
     def note_entry(self, root: Key, entry: Entry) -> None:
         """Keep for a unit what its entry says."""

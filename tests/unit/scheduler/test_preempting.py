@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from math import inf
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups
+from builders.members import GATE, cache, drop, group, member, node, pod, put, queue, role_groups, root_key
 from covey.api import core
 from covey.api.constants import CLAIM_EXCLUSIVE, LABEL_CLIQUE, LABEL_UNIT, RESOURCE_CHANNEL
 from covey.scheduler import claims
@@ -26,6 +27,7 @@ OURS = core.OwnerReference(
     controller=True,
     api_version="inference.covey.dev/v1alpha1",
 )
+BOUND = ({"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},)
 READY = ({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},)
 
 
@@ -229,3 +231,59 @@ async def test_victim_that_is_being_deleted_when_its_successor_is_not_there_yet_
     claim = loop.claim("high")
     assert claim is not None
     assert {uid for victim in claim.victims for uid in victim.pods} == named
+
+
+def test_search_for_a_claim_when_the_minimum_had_its_nodes_meanwhile_is_soon_again() -> None:
+    """How often it found nobody before says nothing about another time."""
+    taken = pod("taken", node="n1", gpus=8)
+    high = unit("high", replicas=1, priority=10, status={"conditions": [WAITED]})
+    loop = Loop(
+        cache(node("n1", labels=labels()), taken, *high, *unit("low", replicas=1, priority=1)), reserve_after=inf
+    )
+    (member_of_high,) = (each for each in high if isinstance(each, core.Pod))
+
+    def rest() -> float:
+        """Seconds for which a refused unit looks for no claim."""
+        loop.queue.requeue(root_key("high"))
+        assert refused(loop) is None
+        seconds = loop.reservations.claims.wait(loop.queue[root_key("high")])
+        assert seconds
+        return seconds
+
+    first = rest()
+    loop.now += first + 1
+    assert rest() > 1.5 * first
+    drop(loop.cache, taken)
+    loop.bind(asyncio.run(loop.turn()))
+    loop.queue.requeue(root_key("high"))
+    asyncio.run(loop.turn())
+    put(loop.cache, taken)
+    drop(loop.cache, loop.cache.pods.store["ns", member_of_high.metadata.name])
+    put(loop.cache, member_of_high)
+    assert rest() < 1.5 * first
+
+
+def test_pods_of_a_large_cluster_when_some_may_give_way_are_looked_at_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A turn of the loop is too short for all of them."""
+    inside: list[bool] = []
+    find = claims.find_ordinary
+
+    def find_and_note(*given: Any, **named: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            inside.append(False)
+        else:
+            inside.append(True)
+        return find(*given, **named)
+
+    monkeypatch.setattr(claims, "find_ordinary", find_and_note)
+    crowded = [node("n1", labels=labels()), pod("web", node="n1", gpus=8, owner=None, conditions=BOUND)]
+    high = unit("high", replicas=1, priority=10, status={"conditions": [WAITED]})
+    loop = Loop(cache(*crowded, *high), limits=Limits(claims=ClaimBounds(ordinary_pods=True)))
+    claim = refused(loop)
+    assert claim is not None
+    assert [victim.name for victim in claim.victims] == ["web"]
+    assert inside == [False]
