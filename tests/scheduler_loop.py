@@ -174,7 +174,10 @@ class Loop:
         """Tell the cache that pods are bound where a pass gave them places."""
         for name, place in given.items():
             pod = self.cache.pods.store["ns", name]
-            put(self.cache, replace(pod, spec=replace(pod.spec, node_name=place, scheduling_gates=())))
+            since = core.rfc3339(time.time() + self.now)
+            bound = core.Condition(type="PodScheduled", status="True", last_transition_time=since)
+            status = replace(pod.status, conditions=(*(pod.status.conditions or ()), bound))
+            put(self.cache, replace(pod, spec=replace(pod.spec, node_name=place, scheduling_gates=()), status=status))
 
     def claim(self, name: str) -> core.Claim | None:
         """The claim of the first root of a name, as it would be written."""

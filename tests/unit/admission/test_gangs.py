@@ -43,6 +43,17 @@ def test_places_are_facts() -> None:
     assert [[pod.index for pod in replica.pods] for replica in decode.replicas] == [[0, 1], [0, 1]]
 
 
+def test_a_replica_that_lacks_a_pod_when_the_other_is_bound_keeps_its_domain_and_when_pinned_does_not() -> None:
+    whole = [gated(1, 0), gated(1, 1), gated(2, 0), gated(2, 1)]
+
+    def kept(pod: core.Pod) -> list[str | None]:
+        found = build(tree([pod, *whole])).roles
+        return [one.node for role in found if "incomplete" in role.name for one in role.replicas[0].pods]
+
+    assert kept(gated(0, 0, gates=(), node="n1")) == ["n1"]
+    assert kept(gated(0, 0, gates=(), pin="n1")) == []
+
+
 def test_a_member_that_pins_itself_has_no_place_and_skips_no_queue() -> None:
     own = gated(0, 0, gates=(), spec={"affinity": pin_terms("n1")})
     found = tree([own, gated(0, 1), gated(1, 0), gated(1, 1)])

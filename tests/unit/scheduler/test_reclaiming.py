@@ -164,7 +164,7 @@ class Story:
 
     def find_claims(self) -> list[tuple[str, core.Claim]]:
         found = ((root, self.loop.claim(root)) for root in self.asked)
-        return [(root, each) for root, each in found if each is not None and each.purpose == "Reclaim"]
+        return [(root, each) for root, each in found if each is not None and each.victims]
 
     def charge_of(self, root: str) -> Taken:
         """The charge that a waiting minimum would be."""
@@ -242,12 +242,15 @@ class Story:
             }
             assert not suffices(surplus)
 
-    def obey(self, claim: core.Claim) -> None:
+    def obey(self, claim: core.Claim) -> bool:
+        """Let its victims go; False where they are gone already."""
         uids = {uid for each in claim.victims for uid in each.pods}
-        for pod in [each for each in self.loop.cache.index.pods() if each.metadata.uid in uids]:
+        going = [each for each in self.loop.cache.index.pods() if each.metadata.uid in uids]
+        for pod in going:
             drop(self.loop.cache, pod)
             name, number = pod.metadata.name.split("-")[0], int(pod.metadata.name.split("-")[2])
             put(self.loop.cache, _owned(member("decode", number + 100, root=name, gpus=4, gates=(GATE,))))
+        return bool(going)
 
 
 @given(NOMINALS, RUNNING, WAITING, st.integers(0, 3))
@@ -267,6 +270,12 @@ class Story:
 @example(
     {"a": 3, "b": 0, "d": 1}, [("a", 1, 1, 0), ("a", 2, 1, 0), ("b", 2, 2, 0)], [("a", 1, 0)], 0
 )  # more was taken back than quota needed
+@example(
+    {"a": 1, "b": 1, "d": 0}, [("a", 1, 1, 0), ("a", 1, 1, 0)], [("a", 1, 1), ("b", 1, 0)], 1
+)  # a claim by priority inside its queue stands beside it
+@example(
+    {"a": 2, "b": 2, "d": 0}, [("a", 2, 1, 0), ("a", 1, 1, 0)], [("a", 1, 0), ("a", 2, 1), ("b", 2, 0)], 1
+)  # the same, while one of lower priority waits
 async def test_the_laws_of_reclaim(
     nominals: dict[str, int], running: list[Any], waiting: list[Any], spare: int
 ) -> None:
@@ -276,10 +285,8 @@ async def test_the_laws_of_reclaim(
     for _ in range(40):
         while await story.turn():
             pass
-        found = story.find_claims()
-        for _, claim in found:
-            story.obey(claim)
-        idle = 0 if found else idle + 1
+        obeyed = [story.obey(claim) for _, claim in story.find_claims()]
+        idle = 0 if any(obeyed) else idle + 1
         if idle == 3:
             break
         story.loop.now += 1200  # a search that found nothing is repeated later
@@ -288,7 +295,8 @@ async def test_the_laws_of_reclaim(
     assert story.claims <= 2 * len(waiting)
     assert not story.find_claims()
     for root, (name, count, _) in story.asked.items():
-        kept_for = [each for each in story.asked if (claim := story.loop.claim(each)) and claim.nodes]
+        roots = {pod.metadata.name.split("-")[0] for pod in story.loop.cache.index.pods()}
+        kept_for = [each for each in roots if (claim := story.loop.claim(each)) and claim.nodes]
         if any(pod.spec.node_name for pod in story.pods_of(root)) or kept_for:
             continue
         new, taken = story.charge_of(root), story.taken
