@@ -12,6 +12,8 @@ from covey.api import constants as names
 from covey.api.core import rfc3339
 from covey.kube.client import Client
 from covey.kube.clock import SYSTEM
+from covey.kube.errors import api_error
+from covey.operator.execute.evictions import is_refusal
 from covey.operator.model.eviction import HEARTBEAT, Eviction, EvictionAnswer, ResponderStatus
 from covey.operator.observe.evicted import Evicted
 from covey.operator.observe.watched import Watched
@@ -181,3 +183,31 @@ def test_answer_when_an_eviction_is_asked_for_anew_is_not_the_former_one() -> No
     assert evicted.find_answer(uid) is None
     evicted.note_end(world.pods[name])
     assert responses == [found.metadata.key] * 3
+
+
+THROTTLED = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "please try again later"}
+BUDGET = {"reason": "DisruptionBudget", "message": "The disruption budget web needs 1 healthy pods and has 1 currently"}
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "retry_after", "refuses"),
+    [
+        (429, {"causes": [BUDGET]}, None, True),
+        (429, {"causes": [BUDGET], "retryAfterSeconds": 10}, 10.0, True),
+        (429, {}, None, True),  # of a webhook
+        (429, {}, 1.0, False),
+        (429, {"retryAfterSeconds": 1}, None, False),
+        (403, {}, None, True),
+        (500, {}, None, True),
+        (503, {}, 1.0, False),
+        (504, {}, None, False),
+    ],
+)
+def test_error_of_an_eviction_when_the_server_sheds_load_is_no_refusal(
+    code: int,
+    details: dict[str, Any],
+    retry_after: float | None,
+    refuses: bool,  # noqa: FBT001 - a column
+) -> None:
+    body = msgspec.json.encode({**THROTTLED, "code": code, "details": details})
+    assert is_refusal(api_error(code, body, retry_after)) is refuses

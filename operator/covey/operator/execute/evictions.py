@@ -7,7 +7,7 @@ it plans again. A claim is read from the API server before it is obeyed, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -31,6 +31,8 @@ Key = tuple[str, str]
 
 #: A policy forbids it, a budget allows none now, and two budgets cover the pod.
 _REFUSED: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR})
+#: The cause that the API server gives where a budget refuses (``policyv1.DisruptionBudgetCause``).
+_BUDGET: Final = "DisruptionBudget"
 
 
 class Evictor:
@@ -103,7 +105,7 @@ class Evictor:
             except (NotFound, Conflict):
                 continue
             except ApiError as error:
-                if error.code not in _REFUSED:
+                if not is_refusal(error):
                     raise
                 refused.append(victim)
                 continue
@@ -135,8 +137,16 @@ class Evictor:
         except (NotFound, Conflict):
             return True  # it has gone by itself
         except ApiError as error:
-            if error.code not in _REFUSED:
+            if not is_refusal(error):
                 raise
             _log.info("eviction refused", namespace=victim.namespace, pod=victim.name, why=error.message)
             return False
         return True
+
+
+def is_refusal(error: ApiError) -> bool:
+    """Tell whether an error says that a pod may not be evicted now; an API server that sheds load has said nothing."""
+    if error.code != HTTPStatus.TOO_MANY_REQUESTS or error.retry_after is None:
+        return error.code in _REFUSED
+    causes = error.details.get("causes") or ()
+    return any(isinstance(cause, Mapping) and cause.get("reason") == _BUDGET for cause in causes)
