@@ -147,6 +147,16 @@ def test_one_unit_without_a_plan_keeps_all_where_they_are() -> None:
     assert set(world.pods) == before
 
 
+def test_question_when_several_roles_drain_gives_time_for_one_after_the_other() -> None:
+    world, room = serving(room=7, drain=4000)
+    aim(world, prefill=1, decode=4)
+    room.world.act()
+    root = world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
+    question = read_question(root.metadata.annotation(names.ANNOTATION_EXCHANGE))
+    assert question is not None
+    assert question.seconds > 2 * 4000
+
+
 vectors = st.tuples(st.integers(0, 4), st.integers(0, 7))
 event = st.tuples(st.sampled_from(("aim", "act", "act", "act", "crash", "answer", "answer", "time", "finish")), vectors)
 

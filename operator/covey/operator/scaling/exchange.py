@@ -55,7 +55,7 @@ REASON_OVER_BUDGET: Final = "OverBudget"
 REASON_BELOW_MINIMUM: Final = "BelowMinimum"
 #: Seconds after which a vector that found no plan is asked for again.
 RETRY: Final = 60.0
-#: Seconds that an exchange may take beyond the longest drain before its claim ends.
+#: Seconds that an exchange may take beyond the drains of all roles before its claim ends.
 SLACK: Final = 600
 
 Vector = Mapping[str, int]
@@ -343,7 +343,8 @@ def _ask(
     left = [(core.seconds(group.observed_at) or observed.now) + RETRY - observed.now for group in refused.values()]
     if refused and min(left) <= 0:
         attempt += 1
-    seconds = int(max((role.drain_seconds or 0 for role in spec.roles), default=0)) + SLACK
+    # Replicas of several roles, of a unit that goes whole, drain role by role.
+    seconds = sum(role.drain_seconds or 0 for role in spec.roles) + SLACK
     questions = {unit: ExchangeQuestion(f"{prefix}{attempt}", share, seconds) for unit, share in changed.items()}
     if refused:
         message = _describe_refusal(targets, refused, layout)
