@@ -170,7 +170,7 @@ def broken_rules_of_template(path: str, template: Mapping[str, Any]) -> Iterator
     for kind, allowed in (("labels", ()), ("annotations", FOR_PEOPLE)):
         texts = metadata.get(kind) or {}
         if not isinstance(texts, Mapping) or not all(isinstance(text, str) for text in (*texts, *texts.values())):
-            yield f"{path}.metadata.{kind}", "is no map of strings", "correct it"
+            yield f"{path}.metadata.{kind}", "is no map of strings", "put its values in quotes"
         elif own := [key for key in texts if key not in allowed and _is_own(key)]:
             yield f"{path}.metadata.{kind}", f"{_list(own)}: {kind} under covey.dev are Covey's own", "remove them"
     if not isinstance(spec, Mapping):

@@ -20,7 +20,7 @@ from covey.manifests.documents import Document, wrong_field
 from covey.manifests.documents import convert as convert_plain
 from covey.manifests.errors import InputError, ManifestProblem
 from covey.manifests.strict import validate
-from covey.operator.model.template_faults import find_template_faults
+from covey.operator.model.template_faults import find_template_faults, find_unquoted
 
 _LONGEST_NAME: Final = 63
 #: A name without dots, as the CRD's rule has it: it is part of host names.
@@ -72,6 +72,9 @@ def _templates(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
 
 
 def _template(path: str, template: Mapping[str, Any]) -> Iterator[Broken]:
+    if unquoted := [*find_unquoted(template)]:
+        yield from ((f"{path}.{field}", what, instead) for field, what, instead in unquoted)
+        return
     spec = template.get("spec")
     if not isinstance(spec, Mapping) or not spec.get("containers"):
         return

@@ -305,6 +305,70 @@ def test_template_that_the_api_server_denies_is_refused_by_its_field(
     assert words in said
 
 
+UNQUOTED = """\
+apiVersion: inference.covey.dev/v1alpha1
+kind: DisaggregatedInference
+metadata: {name: llm}
+spec:
+  roles:
+  - name: w
+    replicas: 1
+    template:
+      spec:
+        nodeSelector: %(nodeSelector)s
+        containers:
+        - name: main
+          image: x
+          command: %(command)s
+          args: %(args)s
+          env: %(env)s
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "where", "words"),
+    [
+        ("env", "[{name: A, value: 1e3}]", "spec.containers[0].env[0].value", "is 1000, a number"),
+        ("env", "[{name: A, value: y}]", "spec.containers[0].env[0].value", "is true, a boolean"),
+        (
+            "env",
+            "[{name: A, value: x}, {name: B, value: 8080}]",
+            "spec.containers[0].env[1].value",
+            "is 8080, a number",
+        ),
+        ("command", "[sleep, 3]", "spec.containers[0].command[1]", "is 3, a number"),
+        ("args", "[--ratio, 1:3, --port, 8080]", "spec.containers[0].args[3]", "is 8080, a number"),
+        ("nodeSelector", "{pool: on}", "spec.nodeSelector[pool]", "is true, a boolean"),
+    ],
+)
+def test_template_when_a_string_has_no_quotes_is_refused_as_by_the_api_server(
+    tmp_path: Path, field: str, text: str, where: str, words: str
+) -> None:
+    given = {"nodeSelector": "{}", "command": "[]", "args": "[]", "env": "[]"}
+    (tmp_path / "in.yaml").write_text(UNQUOTED % {**given, field: text})
+    said = refused("-f", tmp_path / "in.yaml", "--nodes", NODES)
+    assert f"spec.roles[0].template.{where}: {words} where a string has to be; put it in quotes" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_metadata_of_a_template_when_a_value_has_no_quotes_is_refused_with_what_to_do(
+    tmp_path: Path, field: str
+) -> None:
+    manifest = inference("llm", role("w"))
+    manifest["spec"]["roles"][0]["template"]["metadata"] = {field: {"tier": 1}}
+    said = refused("-f", write(tmp_path / "in.json", [manifest]), "--nodes", NODES)
+    assert f"spec.roles[0].template.metadata.{field}: is no map of strings; put its values in quotes" in said
+
+
+def test_template_when_strings_have_quotes_or_are_left_out_is_taken(tmp_path: Path) -> None:
+    env = '[{name: A, value: "1e3"}, {name: B, value: }, {name: C, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]'
+    given = {"nodeSelector": "", "command": "", "args": "[1:3]"}
+    (tmp_path / "in.yaml").write_text(UNQUOTED % {**given, "env": env})
+    result = covey("plan", "-f", tmp_path / "in.yaml", "--nodes", NODES)
+    assert result.exit_code == 0, result.output
+
+
 def test_template_field_that_a_later_kubernetes_may_have_is_taken(tmp_path: Path) -> None:
     manifest = with_pod_spec(schedulingHorizon=3)
     result = covey("plan", "-f", write(tmp_path / "in.json", [manifest]), "--nodes", NODES)

@@ -6,7 +6,7 @@ are none wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -97,6 +97,15 @@ _CONTAINER: Final = frozenset(
     ]
 )
 _RESOURCES: Final = frozenset({"claims", "limits", "requests"})
+#: Fields of a template that are strings, and that people write without quotes; ``*`` stands for every item, or key.
+_STRINGS: Final = (
+    "spec.nodeSelector.*",
+    *(
+        f"spec.{containers}.*.{field}"
+        for containers in ("initContainers", "containers")
+        for field in ("image", "command.*", "args.*", "env.*.name", "env.*.value")
+    ),
+)
 
 
 def find_template_faults(spec: Mapping[str, Any]) -> Iterator[Found]:
@@ -114,6 +123,29 @@ def find_template_faults(spec: Mapping[str, Any]) -> Iterator[Found]:
             if not container.get("image"):
                 yield f"{path}.image", "is missing", "name the image that the container runs"
     yield from [*bad_quantities(spec)] or _devices_without_limits(spec)
+
+
+def find_unquoted(template: Mapping[str, Any]) -> Iterator[Found]:
+    """Everything in a template that YAML reads as a number or a boolean and that has to be a string; paths are below it."""
+    for field in _STRINGS:
+        for path, value in _find_values("", template, field.split(".")):
+            if isinstance(value, bool | int | float):
+                shown = f"is {str(value).lower()}, " + ("a boolean" if isinstance(value, bool) else "a number")
+                yield path, f"{shown} where a string has to be", "put it in quotes"
+            elif value is not None and not isinstance(value, str):
+                yield path, "is not a string", "write a string"
+
+
+def _find_values(path: str, value: Any, steps: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The values of a field, with their paths; what has another shape has none."""
+    if not steps:
+        yield path, value
+    elif steps[0] != "*":
+        if isinstance(value, Mapping) and steps[0] in value:
+            yield from _find_values(f"{path}.{steps[0]}".lstrip("."), value[steps[0]], steps[1:])
+    elif isinstance(value, Mapping | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _find_values(f"{path}[{key}]", inner, steps[1:])
 
 
 def asks_for_devices(spec: Mapping[str, Any]) -> bool:
