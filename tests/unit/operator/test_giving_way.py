@@ -128,3 +128,15 @@ def test_a_rollout_takes_no_more_while_others_give_way() -> None:
         act(world)
         world.serve()
     assert not told(world, names.PREEMPTED)
+
+
+def test_reason_when_another_claim_takes_nothing_is_that_of_the_one_that_takes() -> None:
+    """The victim of the other one has gone, and its successor has another UID."""
+    world = draining()
+    gone = core.Victim("Replica", "ml", "llama", 0, "decode", 1, ("uid-of-former-pod",))
+    world.claims = (
+        claim(gone, uid="root-0", purpose="Reclaim"),
+        claim(victim(world, 0, "decode", 2), purpose="Preemption"),
+    )
+    assert "decode/2 of unit 0 gave way" in told(world, names.PREEMPTED)
+    assert world.conditions()[names.PREEMPTED]["reason"] == "Preemption"

@@ -277,10 +277,13 @@ def _describe_preempted(
     last = next(
         (condition for condition in before.get("conditions") or () if condition["type"] == names.PREEMPTED), None
     )
-    texts = [text for claim in observed.claims if (text := _describe_claim(claim, victims, observed, lacks=lacks))]
-    texts += [text for text in (_describe_spared(victims),) if text]
+    texts = [
+        (claim, text) for claim in observed.claims if (text := _describe_claim(claim, victims, observed, lacks=lacks))
+    ]
+    if victims.spared:
+        texts.append((next(iter(victims.spared.values())).claim, _describe_spared(victims)))
     if texts:
-        yield Remark(names.PREEMPTED, _reason_of(observed.claims[0]), "; ".join(texts))
+        yield Remark(names.PREEMPTED, _reason_of(texts[0][0]), "; ".join(text for _, text in texts))
     elif lacks and last is not None:
         yield Remark(names.PREEMPTED, last["reason"], last["message"])
 
@@ -305,8 +308,6 @@ def _describe_claim(claim: RootClaim, victims: Victims, observed: Observed, *, l
 
 
 def _describe_spared(victims: Victims) -> str:
-    if not victims.spared:
-        return ""
     spared = {_name_victim(*place, whole=False) for place in victims.spared}
     whom = ", ".join(
         dict.fromkeys(_describe_root(claimed_replica.claim) for claimed_replica in victims.spared.values())
