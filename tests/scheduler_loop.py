@@ -13,6 +13,7 @@ from builders.members import GATE, group, member, put, role_groups
 from covey.admission.nodes import Key
 from covey.api import core
 from covey.kube.clock import SYSTEM, Clock
+from covey.kube.events import ObjectRef
 from covey.kube.turns import Rank, Turns
 from covey.scheduler.admission_times import AdmissionTimes
 from covey.scheduler.cache import Cache
@@ -122,7 +123,8 @@ class Loop:
         self.writer = Writer()
         writer: Any = self.writer
         self.queueing = Queueing(made, Topologies(made), reserve_after=reserve_after, clock=SYSTEM)
-        recorder: Any = type("Silent", (), {"event": lambda *_: None})()
+        self.events: list[tuple[str, str, str]] = []
+        recorder: Any = self
         self.now = 0.0
         self.holding = Holding(made, Clock(lambda: self.now, lambda: WALL + self.now))
         self.reservations = Reservations(
@@ -146,6 +148,10 @@ class Loop:
         self.admission.queue.on_decision(decided)
         self.holding.begin()
         self.admission.begin()
+
+    def event(self, about: ObjectRef, _kind: str, reason: str, note: str, _action: str) -> None:
+        """Note an Event: of which object, its reason and its note."""
+        self.events.append((about.name, reason, note))
 
     def place(self, name: str) -> str:
         """Where a pod was decided to go."""

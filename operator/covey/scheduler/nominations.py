@@ -16,9 +16,11 @@ from covey.admission.hints import hint_for_minimum
 from covey.admission.nodes import Key
 from covey.admission.reservation import BY_NEED
 from covey.admission.tree import Unit
+from covey.api import core
 from covey.api.constants import PURPOSE_EVACUATION, REASON_OVER_QUOTA
 from covey.placement.model import Gang
 from covey.scheduler.context import Context
+from covey.scheduler.decisions_in_flight import reference
 from covey.scheduler.plugin import CycleState, Nomination, Plugin
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.reservations import Reservations
@@ -41,6 +43,8 @@ class Nominations(Plugin):
         self._quotas = quotas
         self.reservations = reservations
         self.claims, self.arrivals = reservations.claims, reservations.arrivals
+        self._recorder = context.recorder
+        reservations.note_given_up = self._tell_given_up
 
     def observe(self, unit: Unit) -> None:
         """Take notice of what a unit has."""
@@ -52,6 +56,16 @@ class Nominations(Plugin):
         if self.reservations.file(root, entry):
             self.handle.queue.note_opened()
             self._requeue_next()
+
+    def _tell_given_up(self, entry: Entry, former: core.Claim) -> None:
+        """Others give way to a unit no longer, which has no nodes: an Event of its root says why."""
+        claim = entry.decision.claim
+        if claim is not None and claim.retry_time is not None:
+            why = f"it came no nearer for long, and is looked for again from {claim.retry_time} on"
+        else:
+            why = entry.decision.message or "nobody has to give way any more"
+        note = f"others give way to this gang no longer: {why}; until now: {former.message}"
+        self._recorder.event(reference(entry.unit), "Warning", "ClaimGivenUp", note, "Preempt")
 
     def note_nomination(self, root: Key) -> None:  # noqa: ARG002 - as every plugin
         """Requeue those that should not have their claim any more."""

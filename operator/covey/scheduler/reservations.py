@@ -137,6 +137,8 @@ class Reservations:
         self._over: dict[Key, set[core.Victim]] = {}
         #: Those that went already when something began to be kept for a gang: they are none of what the units had.
         self._before: dict[Key, frozenset[core.Victim]] = {}
+        #: Is told of a unit to which others give way no longer though it has no nodes, and of the claim that it had.
+        self.note_given_up: Callable[[Entry, core.Claim], None] = lambda _entry, _claim: None
         cache.subscribe(Listener(gone=self._note_loss))
 
     def note(self, unit: Unit) -> None:
@@ -288,6 +290,8 @@ class Reservations:
         if former is not None and former.victims and kept is None and not (claim is not None and claim.victims):
             placed = entry is not None and entry.stage in {QueueStage.NOTHING, QueueStage.SURPLUS}
             metrics.CLAIMS.labels(former.purpose, "Placed" if placed else "GivenUp").inc()
+            if not placed and entry is not None:
+                self.note_given_up(entry, former)
         if claim != former:
             self._note_over(former.victims if former is not None else (), claim.victims if claim is not None else ())
         if kept is None:

@@ -287,3 +287,19 @@ def test_pods_of_a_large_cluster_when_some_may_give_way_are_looked_at_beside_the
     assert claim is not None
     assert [victim.name for victim in claim.victims] == ["web"]
     assert inside == [False]
+
+
+def test_claim_when_it_comes_no_nearer_is_given_up_with_an_event() -> None:
+    loop = crowd()
+    claim = refused(loop)
+    assert claim is not None
+    assert claim.victims
+    loop.now += 3 * 300 + 1
+    loop.queue.requeue(root_key("high"))
+    given_up = refused(loop)
+    assert given_up is not None
+    assert given_up.retry_time
+    [(name, reason, note)] = loop.events
+    assert (name, reason) == ("high", "ClaimGivenUp")
+    assert f"it came no nearer for long, and is looked for again from {given_up.retry_time} on" in note
+    assert claim.message in note
