@@ -15,12 +15,15 @@ from itertools import repeat
 from operator import sub
 from typing import Final, NamedTuple
 
+import msgspec
+
 from covey.admission.cheapest import Cheapest
 from covey.admission.ordinary import POD, OrdinaryPod, is_in_the_way
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, most_of, room_of
 from covey.admission.slots import Ground, Vector, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of, sentence
 from covey.admission.victims import Candidate, Offer, Step, Terms, is_eligible, lower_priority, measure_taking
+from covey.api import core
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Plan, Verdict
@@ -38,9 +41,16 @@ _DOMAINS: Final = 8
 _FIRST: Final = 24
 #: Steps up to which surplus is looked for in place of each whole unit.
 _FEW: Final = 24
-#: Victims and nodes that a claim can name.
+#: Victims and nodes that a claim can name, and the bytes of these victims: etcd takes 1.5 MiB for an object.
 MOST_STEPS: Final = 256
 MOST_NODES: Final = 4096
+MOST_BYTES: Final = 256 * 1024
+
+
+def can_name(victims: Iterable[core.Victim]) -> bool:
+    """Tell whether a claim can name these victims."""
+    named = tuple(victims)
+    return len(named) <= MOST_STEPS and len(msgspec.json.encode(named)) <= MOST_BYTES
 
 
 def search(
@@ -186,8 +196,11 @@ class _VictimSearch:
             if self._at(rank, here):
                 break
             self._unproven, self._judge.unknown = self._unproven or self._judge.unknown, False
-        unknown = self._unproven or self._found is not None  # what was found is more than a claim can name
-        return self.best() or Nobody(Verdict.UNKNOWN if unknown else Verdict.INFEASIBLE, self._judge.plans)
+        if (best := self.best()) is not None:
+            return best
+        if self._found is not None:
+            return Nobody(Verdict.UNKNOWN, self._judge.plans, is_too_large=True)
+        return Nobody(Verdict.UNKNOWN if self._unproven else Verdict.INFEASIBLE, self._judge.plans)
 
     def best(self) -> Taking | None:
         """The best that was found, if a claim can name it."""
@@ -199,7 +212,7 @@ class _VictimSearch:
         if not isinstance(plan, Plan):
             return None
         nodes, domain = room_of(plan)
-        if len(nodes) > MOST_NODES:
+        if len(nodes) > MOST_NODES or not can_name(step.victim() for step in steps):
             return None
         return Taking(
             tuple(sorted(steps, key=lambda step: (step.kind == "Unit", step.unit, step.role, step.replica or 0))),

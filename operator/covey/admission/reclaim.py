@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from covey.admission.charges import charges_of_pods
 from covey.admission.entitlement import Entitlement, has_right, judge_minimum, victims
 from covey.admission.ledger import Charge, Flavor, Ledger
-from covey.admission.preemption import MOST_NODES, MOST_STEPS, PLANS, search
+from covey.admission.preemption import MOST_NODES, PLANS, can_name, search
 from covey.admission.reprieve import Judge, OutOfPlansError, Reprieve, least_of, room_of
 from covey.admission.slots import Ground, Wanted
 from covey.admission.taking import Cost, Nobody, Rules, Taking, cost_of
@@ -248,8 +248,8 @@ class _Reclaim:
         nodes, domain = room_of(plan) if isinstance(plan, Plan) else ((), None)
         units = {step.unit for step in kept if step.kind == "Unit"}
         taken = tuple(step for step in kept if step.kind == "Unit" or step.unit not in units)
-        if not nodes or len(taken) > MOST_STEPS or len(nodes) > MOST_NODES:
-            return Nobody(Verdict.UNKNOWN, judge.plans)
+        if not nodes or len(nodes) > MOST_NODES or not can_name(step.victim() for step in taken):
+            return Nobody(Verdict.UNKNOWN, judge.plans, is_too_large=bool(nodes))
         ordered = tuple(sorted(taken, key=lambda step: (step.kind, step.unit, step.role, step.replica or 0)))
         verb = "takes back" if self._right.is_borrowed else "takes"
         return Taking(ordered, nodes, domain, self._cost_of(taken), judge.plans, not (proven and needed), verb)

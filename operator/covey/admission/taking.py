@@ -64,10 +64,14 @@ class Taking:
 
 @dataclass(frozen=True, slots=True)
 class Nobody:
-    """Nobody gives way: the minimum fits (``ADMITTED``), nothing that may be taken helps, or the search met its limit."""
+    """Nobody gives way: the minimum fits (``ADMITTED``), nothing that may be taken helps, or the search met its limit.
+
+    ``is_too_large``: what would have to go is more than a claim can name.
+    """
 
     verdict: Verdict
     plans: int = 0
+    is_too_large: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,10 +92,11 @@ DOMAINS_RESERVED: Final = FAMILIES.gauge(
 CLAIMS: Final = FAMILIES.counter(
     "covey_claims_total",
     "Claims by which others give way to a gang that waits: `Made`; `Placed`, the gang is assigned nodes; `GivenUp`, it fits"
-    " no more, is gone, or came no nearer for long.",
+    " no more, is gone, or came no nearer for long; `TooLarge`, none was made, since more would have to go than an object can"
+    " name (256 victims, 256 KiB).",
     "purpose",
     "outcome",
-    values=tuple(product(("Preemption", "Reclaim", "Exchange"), ("Made", "Placed", "GivenUp"))),
+    values=tuple(product(("Preemption", "Reclaim", "Exchange"), ("Made", "Placed", "GivenUp", "TooLarge"))),
 )
 CLAIM_SEARCH: Final = FAMILIES.histogram(
     "covey_claim_search_duration_seconds", "Looking for the least that has to give way to a gang that waits."

@@ -28,7 +28,7 @@ from covey.admission.ledger import Charge
 from covey.admission.nodes import Key
 from covey.admission.ordinary import POD, OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
-from covey.admission.preemption import MOST_NODES, MOST_STEPS, Nobody, Taking, search
+from covey.admission.preemption import MOST_NODES, Nobody, Taking, can_name, search
 from covey.admission.reclaim import reclaim
 from covey.admission.reservation import scarce
 from covey.admission.tree import Unit
@@ -172,12 +172,15 @@ class Claims:
                     more = await self.ask(unit, question, asked, going)
                     beside = self._build(asked, more, purpose, left) if isinstance(more, Taking) else None
                     claim = beside and await self.follow(entry, asked, beside, quotas)
-                    if claim is not None and len(claim.victims) <= MOST_STEPS:
+                    if claim is not None and can_name(claim.victims):
                         return self._note_made(unit, claim)
             for purpose, question in questions:
                 found = await self.ask(unit, question, asked)
                 if isinstance(found, Taking):
                     return self._note_made(unit, self._build(asked, found, purpose))
+                if found.is_too_large:
+                    metrics.CLAIMS.labels(purpose, "TooLarge").inc()
+                    log.warning("claim too large to be stored", namespace=unit.key.namespace, root=unit.key.name)
         if not isinstance(found, Nobody) or found.verdict is not Verdict.ADMITTED:
             _, failures = self._again.get(unit.key, (0.0, 0))
             self._again[unit.key] = (now + min(FIRST * 2.0 ** min(failures, 16), LONGEST), failures + 1)

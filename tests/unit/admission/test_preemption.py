@@ -8,7 +8,7 @@ import pytest
 
 from builders.requests import TOPOLOGY, make_gang, make_node, make_role, make_shape
 from builders.victims import NOW, hold, serving
-from covey.admission.preemption import Taking, search
+from covey.admission.preemption import MOST_BYTES, Nobody, Taking, search
 from covey.admission.victims import Candidate, Terms
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Verdict
@@ -91,3 +91,14 @@ def test_pods_of_no_interest_stay() -> None:
 def test_a_search_that_runs_out_of_plans_takes_nobody() -> None:
     chat = serving("chat-0", {"decode": (1, [["r0-n0"], ["r0-n1"]])})
     assert taken(racks(2), wants(1), chat, plans=1) is Verdict.UNKNOWN
+
+
+def test_search_when_what_would_go_is_more_than_an_object_can_name_takes_nobody() -> None:
+    """Eight pods whose names, and so their UIDs here, are too long for the status of a group."""
+    places = {"decode": (1, [["r0-n0"] * 8])}
+    tiny = serving("chat-0", places, gpus=1)
+    huge = serving("c" * (MOST_BYTES // 8), places, gpus=1)
+    assert taken(racks(1), wants(1), tiny) == {"all of ns/chat-0"}
+    found = search(wants(1), hold(racks(1), huge), [huge], TERMS)
+    assert isinstance(found, Nobody)
+    assert (found.verdict, found.is_too_large) == (Verdict.UNKNOWN, True)
