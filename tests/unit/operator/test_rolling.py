@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from builders.inferences import llama, template
@@ -9,7 +10,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.model import podstate
-from unit.operator.answering import prove, question_of
+from unit.operator.answering import prove, question_of, refuse
 from unit.operator.world import World
 
 NEW = template(nodeSelector={"new": "yes"})
@@ -109,3 +110,33 @@ def test_an_answer_when_kube_scheduler_has_refused_the_successor_meanwhile_count
     world.act()
     assert ready(world, "decode") == 3
     assert words in world.status["rollout"]["hold"]["message"]
+
+
+def test_updated_when_a_surge_has_no_nodes_counts_what_has_them(world: World) -> None:
+    """Successors beside what is wanted are no replicas of the new revision before they have their places."""
+    world.inference = llama({"template": NEW}, {"template": NEW})
+    world.act(2)
+    refuse(world)
+    assert sum(map(podstate.is_gated, world.pods.values())) == 3, "a successor of each role waits"
+    assert world.tell()["summary"]["updated"] == "0/5"
+    for name, pod in list(world.pods.items()):
+        if podstate.is_gated(pod):
+            world.bind(name)
+    assert world.tell()["summary"]["updated"] == "2/5"
+
+
+def test_surplus_when_the_pin_of_it_is_denied_says_so(world: World) -> None:
+    """Nothing is rolled, and capacity is not what it lacks."""
+    world.inference = llama(decode={"replicas": 4})
+    world.act()
+    key = (COMPOSITE_POD_GROUPS.type, "llama-0")
+    words = "the API server denied the pin of pod x: policy nodes says no"
+    refused = core.Condition(names.SURPLUS_ADMITTED, "False", names.REASON_DENIED, words)
+    status = world.objects[key].status
+    conditions = (*(status.conditions or ()), refused)
+    world.objects[key] = msgspec.structs.replace(
+        world.objects[key], status=msgspec.structs.replace(status, conditions=conditions)
+    )
+    _, reason, message = condition(world, "Ready")
+    assert reason != names.REASON_INFEASIBLE
+    assert words in message

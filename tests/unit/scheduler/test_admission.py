@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from builders.members import GATE, cache, drop, member, node, pod, put, root_key
+from covey.admission.status import statuses
 from covey.api import core
+from covey.api.constants import REASON_DENIED
 from covey.kube.clock import Clock
 from covey.scheduler import cycle
 from covey.scheduler.queue import MAX_BACKOFF
 from covey.scheduler.surroundings import Queueing
 from covey.scheduler.topologies import Topologies
-from scheduler_loop import Loop, labels, tree
+from scheduler_loop import WALL, Loop, labels, tree
 from virtual_time import virtual
 
 
@@ -158,3 +160,23 @@ async def test_nothing_is_decided_on_half_of_a_list() -> None:
     put(loop.cache, pod("occupant", node="n1", gpus=8))
     loop.cache.pods.steady.set()
     assert await asyncio.wait_for(running, 10) == {}
+
+
+async def test_surplus_when_its_pin_is_denied_is_refused_in_the_words_of_the_api_server() -> None:
+    objects = tree("g", replicas=2, minimum=1)
+    placed = member("decode", 0, root="g", gpus=8, node="n0")
+    loop = Loop(cache(node("n0", labels=labels()), node("n1", labels=labels()), *objects[:-2], placed, objects[-1]))
+    loop.writer.denied = "g-decode-1-0"
+    assert await loop.turn() == {}
+    loop.queue.requeue(root_key("g"))
+    await loop.turn()
+    decision, unit = loop.queue.decision(root_key("g")), loop.cache.index.unit(root_key("g"))
+    assert unit is not None
+    assert decision.reason == REASON_DENIED
+    [written] = [
+        status for group, status in statuses(unit, decision, lambda _: (), core.rfc3339(WALL)) if group is unit.root
+    ]
+    said = {each["type"]: each for each in written["conditions"]}
+    assert (said["Admitted"]["status"], said["SurplusAdmitted"]["status"]) == ("True", "False")
+    assert said["SurplusAdmitted"]["reason"] == REASON_DENIED
+    assert "policy says no" in said["SurplusAdmitted"]["message"]
