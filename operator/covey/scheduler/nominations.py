@@ -17,8 +17,11 @@ from covey.admission.nodes import Key
 from covey.admission.reservation import BY_NEED
 from covey.admission.tree import Unit
 from covey.api import core
-from covey.api.constants import PURPOSE_EVACUATION, REASON_OVER_QUOTA
-from covey.placement.model import Gang
+from covey.api.constants import PURPOSE_EVACUATION, REASON_INFEASIBLE, REASON_OVER_QUOTA
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Plan
+from covey.placement.overlay import overlay
+from covey.placement.planner import plan_minimum
 from covey.scheduler.context import Context
 from covey.scheduler.decisions_in_flight import reference
 from covey.scheduler.plugin import CycleState, Nomination, Plugin
@@ -171,7 +174,7 @@ class Nominations(Plugin):
         if current is not None and follows:
             standing = await self.claims.follow(entry, asked, current, self._quotas)
             claim = self.reservations.renew(root, standing)
-        if claim is None and takes:
+        if claim is None and takes and not await self._is_refused_elsewhere(entry):
             claim = await self.claims.find(entry, wanted, self._quotas, self.handle.fair_loop.share)
         # 4. What has come, or comes free, where it is its turn; who borrows must keep nothing from minimums within nominal.
         if claim is None and not self.reservations.allows(root, entry):
@@ -197,6 +200,22 @@ class Nominations(Plugin):
         claim, surplus = entry.decision.claim, entry.stage is QueueStage.SURPLUS
         takes = takes or (claim is not None and bool(claim.victims))
         return self.reservations.confine(gang, surplus=surplus, unit=entry.unit, borrows=borrows, takes=takes)[0]
+
+    async def _is_refused_elsewhere(self, entry: Entry) -> bool:
+        """Tell whether a unit would have nodes had kube-scheduler not refused these: others would give way in vain."""
+        beside = self._queueing.gang_beside_siblings(entry)
+        unrefused = self._queueing.with_refused_nodes(entry.unit, beside)
+        if unrefused is None or entry.decision.reason != REASON_INFEASIBLE:
+            return False
+        within_quota = self._quotas.confine(entry, unrefused, self._quotas.judge(entry))
+        asked, _ = self.reservations.confine(within_quota, surplus=False, unit=entry.unit, takes=True)
+
+        def fits(gang: Gang, inventory: Inventory, *, freeing: frozenset[str]) -> bool:
+            with overlay(inventory) as changes:
+                changes.remove(freeing)
+                return isinstance(plan_minimum(gang, inventory), Plan)
+
+        return await self.claims.ask(entry.unit, fits, asked)
 
     def _wait(self, entry: Entry) -> float | None:
         """Seconds until others may be asked to give way to a unit; None where nobody ever is."""

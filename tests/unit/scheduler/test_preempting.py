@@ -303,3 +303,14 @@ def test_claim_when_it_comes_no_nearer_is_given_up_with_an_event() -> None:
     assert (name, reason) == ("high", "ClaimGivenUp")
     assert f"it came no nearer for long, and is looked for again from {given_up.retry_time} on" in note
     assert claim.message in note
+
+
+def test_gang_when_kube_scheduler_refused_the_free_nodes_takes_nothing_from_others() -> None:
+    """Where others run it would be refused as well; capacity is not what it lacks."""
+    loop = crowd()
+    put(loop.cache, node("free", labels=labels()))
+    high = loop.cache.index.unit(root_key("high"))
+    assert high is not None
+    loop.queueing.exclude(high, "free", "1 node(s) had volume node affinity conflict")
+    claim = refused(loop)
+    assert claim is None or not claim.victims
