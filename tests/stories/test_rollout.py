@@ -11,7 +11,7 @@ import pytest
 from builders.files import queue
 from builders.manifests import Object, workers
 from cluster.workbench import is_ready, label, name_of, uids
-from scheduler_trees import node_of
+from scheduler_trees import node_of, pin_of
 from stage import Stage
 from stage.kubelet import asks, change_images, say_serving
 from stage.play import fewest_serving, image_of, run_covey
@@ -147,6 +147,21 @@ def test_rollout_when_the_cluster_is_full_goes_on_at_once_and_a_rival_gets_nothi
     assert fewest_serving(stage, "prefill", 4, inference="llm") == 3
     assert fewest_serving(stage, "decode", 2, inference="llm") == 1
     assert stage.never("Pod", lambda pod: label(pod, "inference") == "rival" and node_of(pod))
+
+
+def test_rollout_when_kube_scheduler_refuses_every_free_node_keeps_all_that_serves(stage: Stage) -> None:
+    """The new template wants to be near a pod that there is not, which Covey does not model; four nodes are free."""
+    start(stage, 7, workers("decode", replicas=3, minReplicas=1))
+    term = {"labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": "kubernetes.io/hostname"}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    stage.change(roles=[with_image(workers("decode", replicas=3, minReplicas=1), "2", affinity=near)])
+    for _ in range(60):
+        stage.advance(3)
+    tried = {pin_of(event.object) for event in stage.history("Pod") if image_of(event.object).endswith("2")}
+    assert len(tried - {None, ""}) >= 4, "all free nodes were tried"
+    assert fewest_serving(stage, "decode", 3) == 3
+    found = stage.status().get("rollout", {}).get("hold", {})
+    assert "kube-scheduler does not take" in found["message"]
 
 
 @pytest.mark.parametrize("kind", ["ResourceQuota", "Queue"])
