@@ -253,6 +253,12 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "has gone: somebody's finalizer holds it.",
         "Have the controller that set the finalizer take it away, or take it away yourself.",
     ),
+    "FieldRewritten": Explanation(
+        "Somebody changes a field of an object of the resource each time after it was written: a mutating admission policy or "
+        "webhook, or another controller. The message names the object, the field and both values. It is left as it is, and "
+        "written again after 10 s, and later after 10 minutes at most.",
+        "Have whoever changes it leave objects with the label covey.dev/inference alone.",
+    ),
     "StartHeld": Explanation(
         "Pods are assigned nodes and wait for others to start first: dependsOn, startup, or a back-off.",
         "See the pods of the role that is waited for.",

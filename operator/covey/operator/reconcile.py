@@ -14,7 +14,7 @@ import structlog
 from covey.api import constants as names
 from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
-from covey.backends import Cluster, within
+from covey.backends import Cluster, Owned, within
 from covey.backends.extender_only import can_reserve
 from covey.compile import Owner, Scale, pod_budget
 from covey.kube.client import Client
@@ -30,12 +30,13 @@ from covey.operator.execute.executor import Executor
 from covey.operator.execute.pods import PodCallbacks
 from covey.operator.execute.put_status import InferenceStatusWriter
 from covey.operator.feature import Features
-from covey.operator.model.actions import Actions, Note, Precedence
+from covey.operator.model.actions import Actions, Note, Object, Precedence
 from covey.operator.model.avoid_limits import DEFAULT, AvoidLimits
 from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed
 from covey.operator.model.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
 from covey.operator.model.recorded_status import differ, find_served
+from covey.operator.objects.drift import has_drifted
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.devices import read_charges
 from covey.operator.observe.missing import find_remaining, missing_pods
@@ -316,6 +317,7 @@ class Reconciler:
             ),
             width=self._client.connections,
             turn=self._creations.take(rank, _TURN),
+            applied=partial(self._note_application, key),
         )
         try:
             await executor.run(actions)
@@ -328,6 +330,12 @@ class Reconciler:
             _log.warning("refused", error=str(refused))
             return Problem(REASON_REFUSED, refused.message, retry=True)
         return None
+
+    def _note_application(self, key: Key, body: Object, before: Owned, result: Owned) -> None:
+        """Note what was applied; where the API server made something else of it, nothing else might bring the resource back."""
+        self._caches.applications.note(key, body, before.metadata, result.metadata, self._clock.wall())
+        if has_drifted(body, result):
+            self._caches.look_again(key, 0.0)
 
     def _tell(self, stored: Inference, notes: Iterable[Note]) -> None:
         for note in notes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from covey.api import core
 from covey.api.core import rfc3339
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster
-from covey.compile import Owner, pod_budget
+from covey.compile import Owner, identity_of, pod_budget
 from covey.model import podstate
 from covey.operator.model.actions import Actions
 from covey.operator.model.capacity import AutoscalerSettings
@@ -30,6 +30,7 @@ from covey.operator.model.objects import Inference
 from covey.operator.model.observed import Observed, place_pods
 from covey.operator.model.problem import Problem
 from covey.operator.objects.drift import add_digest
+from covey.operator.observe.applications import Applications
 from covey.operator.observe.rollout_clock import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.process.features import FEATURES
@@ -58,6 +59,7 @@ class World(Stored):
         self.edits: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.clock = RolloutClock()
+        self.applications = Applications()
         self.notices: dict[str, Notice] = {}
         #: Evictions by UID of the pod.
         self.evictions: dict[str, Eviction] = {}
@@ -110,6 +112,7 @@ class World(Stored):
             capacity=self.autoscaler,
             elastic={each.metadata.name: [*expand_elastic(each)] for each in self.topologies if each.spec.elastic},
             pools=self.pools,
+            applied=self.applications.of(_KEY),
         )
 
     def stored(self) -> Inference:
@@ -162,11 +165,20 @@ class World(Stored):
 
     def forget(self) -> None:
         """The operator was restarted."""
+        self.applications.forget(_KEY)
         self.clock.begin(self.now)
         self.tombstones.clear()
         self.retired.clear()
 
     # What the operator does
+
+    def _apply(self, body: Mapping[str, Any]) -> None:
+        key = identity_of(body)
+        before = {**self.objects, **self.shared}.get(key)
+        super()._apply(body)
+        if before is not None:
+            after = {**self.objects, **self.shared}[key]
+            self.applications.note(_KEY, body, before.metadata, after.metadata, self.now)
 
     def steps(self, actions: Actions) -> Iterator[Step]:
         """The single writes of a plan, in order."""

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
+from covey.backends import Owned
 from covey.compile import Owner, PodFactory, type_of
 from covey.compile.network import ADDRESSED
 from covey.kube.client import Client
@@ -54,6 +55,7 @@ class Executor:
         pods: called after writes of pods.
         width: requests under way at once.
         turn: is waited for before pods are created.
+        applied: called with every object that was applied, as it was before, and with the API server's answer.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Executor:
         pods: PodCallbacks = NO_CALLBACKS,
         width: int = 64,
         turn: AbstractAsyncContextManager[None] | None = None,
+        applied: Callable[[Object, Owned, Owned], None] = lambda *_: None,
     ) -> None:
         self._width = width
         self._turn = turn or nullcontext()
@@ -73,7 +76,7 @@ class Executor:
         self._denials = Denials()
         self._dependants = Dependants()
         self._pods = InferencePodWriter(client, owner, observed.now, self._denials, pods)
-        self._writer = ObjectWriter(client, owner, observed, stored)
+        self._writer = ObjectWriter(client, owner, observed, stored, applied)
         self._scalers = ScalerWriter(client, owner, self._writer, stored)
         #: What a person has to know of, and what keeps nothing else from being done.
         self._problems: list[Problem] = []

@@ -92,9 +92,18 @@ class ObjectWriter:
         owner: the resource.
         observed: the snapshot that the plan was made from.
         stored: called with the type of every object that was created, and the object.
+        applied: called with what was applied, the object as it was before, and the API server's answer.
     """
 
-    def __init__(self, client: Client, owner: Owner, observed: Observed, stored: Callable[[str, Stored], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        owner: Owner,
+        observed: Observed,
+        stored: Callable[[str, Stored], None],
+        applied: Callable[[Object, Owned, Owned], None] = lambda *_: None,
+    ) -> None:
+        self._applied = applied
         self._client = client
         self._owner = owner
         self._stored = stored
@@ -209,6 +218,7 @@ class ObjectWriter:
             await self._take_over(kind, await self.claim(body, Owned))
         applied = await self._client.apply(BY_TYPE[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
         self._objects[kind, name] = applied
+        self._applied(body, stored, applied)
 
     async def _take_over(self, kind: str, stored: Owned) -> None:
         """Let the fields that were written by creating an object count as applied.

@@ -23,6 +23,7 @@ from covey.compile.identity import Owner, Slot, group_name, slot_of
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS
 from covey.model import podstate
 from covey.operator.model.accepted import Record
+from covey.operator.model.application import Application
 from covey.operator.model.avoid_limits import DEFAULT, AvoidLimits
 from covey.operator.model.capacity import AutoscalerSettings
 from covey.operator.model.claimed import Claimed, RootClaim, find_claimed
@@ -115,6 +116,8 @@ class Observed:
     elastic: Mapping[str, Sequence[ElasticDomain]] = field(default_factory=dict)
     #: Whether the API server knows InferencePools; None where the operator makes none.
     pools: bool | None = None
+    #: Objects that were applied lately.
+    applied: Mapping[Identity, Application] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Count pods whose deletion this process has asked for as on their way out."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from covey.api import constants as names
@@ -13,9 +15,13 @@ from covey.kube.resources import INFERENCE_POOLS, SERVICES
 from covey.operator.model.actions import Actions, DeleteObject, Object
 from covey.operator.model.capacity import ASK_KINDS
 from covey.operator.model.compute_domains import find_joined
+from covey.operator.model.objects import ANNOTATION_APPLIED
 from covey.operator.model.observed import Observed
-from covey.operator.model.outcome import Outcome
-from covey.operator.objects.drift import add_digest, has_drifted
+from covey.operator.model.outcome import Outcome, Remark
+from covey.operator.objects.drift import add_digest, find_difference, has_drifted
+
+#: A field is changed by somebody whenever it was applied.
+REASON_REWRITTEN: Final = "FieldRewritten"
 
 _ASKED: Final = frozenset(kind.type for kind in (*ASK_KINDS, INFERENCE_POOLS))  # Their features delete them.
 
@@ -25,7 +31,7 @@ class Deviation:
     """An object that has to be applied: as it is wanted, and as it is stored (None where it is missing)."""
 
     identity: Identity
-    wanted: Mapping[str, object]
+    wanted: Object
     stored: Owned | None
 
 
@@ -63,23 +69,77 @@ def find_objects(
         deviations: of each level of the tree.
         fixed: what cannot be changed in place.
     """
-    return Outcome(
-        Actions(
-            apply=tuple(tuple(_with_fixed_fields(backend, _objects_to_apply(level, fixed))) for level in deviations),
-            publish=_objects_to_apply(find_deviations(tree.published, observed)),
-            delete_objects=tuple(_find_unused(backend, tree, observed)),
-        )
+    levels, published = [*deviations], find_deviations(tree.published, observed)
+    changeable = (each for each in (*chain.from_iterable(levels), *published) if each.identity not in fixed)
+    undone = find_undone(changeable, observed)
+    left, reported = {*fixed, *undone}, report_undone(undone.values(), observed)
+    actions = Actions(
+        apply=tuple(tuple(_with_fixed_fields(backend, find_applicable(level, left))) for level in levels),
+        publish=find_applicable(published, left),
+        delete_objects=tuple(_find_unused(backend, tree, observed)),
+        ask=tuple(tuple(_with_fixed_fields(backend, level)) for level in reported.actions.ask),
     )
+    return Outcome(actions, reported.remarks, reported.again)
 
 
-def _objects_to_apply(deviations: Iterable[Deviation], fixed: Collection[Identity] = ()) -> tuple[Object, ...]:
-    """Objects that can be applied now: one that is being deleted is created again when it is gone."""
+def find_applicable(deviations: Iterable[Deviation], left: Collection[Identity] = ()) -> tuple[Object, ...]:
+    """Objects that can be applied now, but for those that are left: one that is being deleted is created again when it is gone."""
     return tuple(
         deviation.wanted
         for deviation in deviations
-        if deviation.identity not in fixed
+        if deviation.identity not in left
         if deviation.stored is None or deviation.stored.metadata.deletion_timestamp is None
     )
+
+
+def find_undone(deviations: Iterable[Deviation], observed: Observed) -> dict[Identity, Deviation]:
+    """Find the objects that were applied as they are wanted, again and again, and are not so."""
+    return {deviation.identity: deviation for deviation in deviations if _is_undone(deviation, observed)}
+
+
+def _is_undone(deviation: Deviation, observed: Observed) -> bool:
+    last, stored = observed.applied.get(deviation.identity), deviation.stored
+    return (
+        last is not None
+        and last.is_undone
+        and stored is not None
+        and stored.metadata.uid == last.result.uid
+        and stored.metadata.deletion_timestamp is None
+        and deviation.wanted["metadata"]["annotations"][ANNOTATION_APPLIED] == last.digest
+    )
+
+
+def report_undone(undone: Iterable[Deviation], observed: Observed) -> Outcome:
+    """Report objects that are not as they were applied, and apply those again whose time has come: nothing waits for them."""
+    remarks, retried, due = list[Remark](), list[Object](), list[float]()
+    for deviation in undone:
+        last = observed.applied[deviation.identity]
+        if observed.now >= last.due:
+            retried.append(deviation.wanted)
+        else:
+            due.append(last.due - observed.now)
+        if deviation.stored is not None:
+            remarks.append(_describe_undone(deviation.wanted, deviation.stored))
+    return Outcome(Actions(ask=(tuple(retried),) if retried else ()), tuple(remarks), min(due, default=None))
+
+
+def _describe_undone(wanted: Object, stored: Owned) -> Remark:
+    path, ours, theirs = find_difference(wanted, stored)
+    what = f"{wanted['kind']} {wanted['metadata']['name']}: {path} is {_shorten(theirs)} each time after Covey has written {_shorten(ours)}"
+    remedy = (
+        "a mutating admission policy or webhook, or another controller, changes it: have it leave objects with the label "
+        f"{names.LABEL_INFERENCE} alone; until then Covey writes it again less and less often"
+    )
+    return Remark(names.DEGRADED, REASON_REWRITTEN, f"{what}; {remedy}")
+
+
+#: Characters of a value in a message.
+_SHOWN: Final = 80
+
+
+def _shorten(value: object) -> str:
+    text = "absent" if value is None else json.dumps(value, sort_keys=True)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _with_fixed_fields(backend: Backend, bodies: Iterable[Object]) -> Iterator[Object]:

@@ -6,7 +6,7 @@ Server-side apply finds it by applying again; comparing first saves a request fo
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from covey.backends import Owned
@@ -35,6 +35,29 @@ def has_drifted(wanted: Mapping[str, Any], stored: Owned) -> bool:
         and _contains(stored.metadata.labels or {}, metadata["labels"])
         and _contains(stored.spec, wanted.get("spec", {}))
     )
+
+
+def find_difference(wanted: Mapping[str, Any], stored: Owned) -> tuple[str, object, object]:
+    """Find the first field of ours that is stored otherwise: its path, as it is wanted, and as it is stored."""
+    metadata = wanted["metadata"]
+    parts = (
+        ("metadata.annotations", metadata["annotations"], stored.metadata.annotations or {}),
+        ("metadata.labels", metadata["labels"], stored.metadata.labels or {}),
+        ("spec", wanted.get("spec", {}), stored.spec),
+    )
+    return next(filter(None, (_find_difference(*part) for part in parts)), ("spec", None, None))
+
+
+def _find_difference(path: str, wanted: object, stored: object) -> tuple[str, object, object] | None:
+    if _contains(stored, wanted):
+        return None
+    inner: Iterator[tuple[str, object, object] | None] = iter(())
+    if isinstance(wanted, dict) and isinstance(stored, dict):
+        inner = (_find_difference(f"{path}.{key}", value, stored.get(key)) for key, value in sorted(wanted.items()))
+    elif isinstance(wanted, list) and isinstance(stored, list) and len(wanted) == len(stored):
+        pairs = enumerate(zip(wanted, stored, strict=True))
+        inner = (_find_difference(f"{path}[{number}]", *pair) for number, pair in pairs)
+    return next(filter(None, inner), (path, wanted, stored))
 
 
 def _contains(stored: object, wanted: object) -> bool:

@@ -38,6 +38,7 @@ from covey.operator.model.objects import (
 )
 from covey.operator.model.observed import Observed, is_former, is_ours, is_shared, place_pods, read_revisions
 from covey.operator.model.recorded_status import differ
+from covey.operator.observe.applications import Applications
 from covey.operator.observe.claims import RootClaims
 from covey.operator.observe.evicted import Evicted
 from covey.operator.observe.expectations import Expectations, PodExpectations
@@ -121,6 +122,7 @@ class Caches:
             Evicted(client, namespaces, self._look_at_pod, requeue.eviction, clock=clock) if scope.evictions else None
         )
         self.quotas = NamespaceQuotas(client, namespaces, requeue.resource_after, clock)
+        self.applications = Applications()
         self.pod_expectations = PodExpectations(partial(shows, self.pods), clock.monotonic)
         #: Since when deadlines of rollouts run.
         self.clock = RolloutClock()
@@ -252,6 +254,7 @@ class Caches:
             elastic=self.nodes.find_elastic(self.topologies.every()) if self._capacity else {},
             pools=resources.INFERENCE_POOLS not in self.unserved if self._pools else None,
             shared=self.budgets.of(owner.namespace),
+            applied=self.applications.of(key),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
@@ -291,7 +294,7 @@ class Caches:
         """Forget a resource that is gone."""
         self._progressing.discard(key)
         known: Iterable[Any] = (
-            *(self.budgets, self.room, self.quotas, self.pod_expectations, self.clock),
+            *(self.budgets, self.room, self.quotas, self.pod_expectations, self.applications, self.clock),
             *self._all_expectations(),
         )
         for cache in known:

@@ -18,8 +18,8 @@ from covey.compile.network import ADDRESSED
 from covey.kube.resources import INFERENCE_POOLS
 from covey.operator.feature import Changes, Feature, PlanInput
 from covey.operator.model.actions import Actions, DeleteObject, Object
-from covey.operator.model.outcome import Outcome, Remark
-from covey.operator.objects.apply import find_deviations
+from covey.operator.model.outcome import Outcome, Remark, sum_outcomes
+from covey.operator.objects.apply import find_applicable, find_deviations, find_undone, report_undone
 
 REASON_SWITCHED_OFF: Final = "PoolsSwitchedOff"
 REASON_NOT_SERVED: Final = "PoolsNotServed"
@@ -56,8 +56,10 @@ class InferencePool(Feature):
                 REASON_NOT_SERVED, f"the cluster does not know {kind}: install the CRD that the gateway brings"
             )
         changed = find_deviations([_pool_body(pool, spec, owner)], observed)
-        ready = (each.wanted for each in changed if each.stored is None or not each.stored.metadata.deletion_timestamp)
-        return Outcome(Actions(ask=tuple((dict(body),) for body in ready)))
+        undone = find_undone(changed, observed)
+        ready = find_applicable(changed, undone)
+        actions = Actions(ask=(ready,) if ready else ())
+        return sum_outcomes((Outcome(actions), report_undone(undone.values(), observed)))
 
 
 def _lacks(reason: str, message: str) -> Outcome:
