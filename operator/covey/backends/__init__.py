@@ -8,6 +8,7 @@ from covey.api.inference import BackendName
 from covey.backends.extender import Extender
 from covey.backends.hypernodes import HyperNodes
 from covey.backends.kubernetes import Embedded, Flat, Hierarchical
+from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, COMPOSITE_POD_GROUPS_1_38
 from covey.backends.seam import (
     Backend,
     Cluster,
@@ -24,6 +25,7 @@ from covey.backends.volcano import Volcano
 
 __all__ = [
     "BACKENDS",
+    "SUPERSEDED",
     "Backend",
     "Cluster",
     "FieldProbe",
@@ -49,6 +51,10 @@ BACKENDS: Final[tuple[Backend, ...]] = (
     Embedded(),
     Volcano(),
 )
+
+
+#: Kinds whose objects are there once more in a later version, where a cluster serves that.
+SUPERSEDED: Final = {COMPOSITE_POD_GROUPS: COMPOSITE_POD_GROUPS_1_38}
 
 
 def find(name: BackendName, dialect: str) -> Backend | None:

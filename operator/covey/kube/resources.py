@@ -77,10 +77,6 @@ NATIVE_POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups",
 NATIVE_COMPOSITE_POD_GROUPS: Final = Resource(
     "scheduling.k8s.io", "v1alpha3", "compositepodgroups", "CompositePodGroup"
 )
-#: Kubernetes 1.38 has the same objects in a later version, and may serve both.
-NATIVE_COMPOSITE_POD_GROUPS_1_38: Final = Resource(
-    "scheduling.k8s.io", "v1beta1", "compositepodgroups", "CompositePodGroup"
-)
 #: And those of 1.36; a release serves one or the other.
 NATIVE_POD_GROUPS_1_36: Final = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 NATIVE_GROUPS: Final = (NATIVE_COMPOSITE_POD_GROUPS, NATIVE_POD_GROUPS, NATIVE_POD_GROUPS_1_36)

@@ -13,7 +13,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import BACKENDS, Cluster
-from covey.kube.resources import NATIVE_COMPOSITE_POD_GROUPS_1_38
+from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS_1_38
 from unit.operator.world import World
 
 
@@ -38,7 +38,7 @@ def native(resource: DisaggregatedInference) -> World:
     """A world of a cluster that has every field of Kubernetes' own groups."""
     world = World(resource)
     world.cluster = Cluster(
-        frozenset({NATIVE_COMPOSITE_POD_GROUPS_1_38}),
+        frozenset({COMPOSITE_POD_GROUPS_1_38}),
         frozenset(probe.name for each in BACKENDS for probe in each.probes()),
     )
     return world

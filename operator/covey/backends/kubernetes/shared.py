@@ -19,9 +19,9 @@ GROUP: Final = "scheduling.k8s.io"
 #: Kubernetes 1.37. Of the two versions that it serves this one is to stay.
 WORKLOADS: Final = Resource(GROUP, "v1beta1", "workloads", "Workload")
 POD_GROUPS: Final = resources.NATIVE_POD_GROUPS
-#: Of Kubernetes 1.37, and of 1.38, whose API server may have both: then they are the same objects.
+#: Of Kubernetes 1.37, and of 1.38, whose API server may have both.
 COMPOSITE_POD_GROUPS: Final = resources.NATIVE_COMPOSITE_POD_GROUPS
-COMPOSITE_POD_GROUPS_1_38: Final = resources.NATIVE_COMPOSITE_POD_GROUPS_1_38
+COMPOSITE_POD_GROUPS_1_38: Final = Resource(GROUP, "v1beta1", "compositepodgroups", "CompositePodGroup")
 
 #: ``WorkloadMaxPodGroupTemplates``: templates in one list of a Workload.
 MOST_TEMPLATES: Final = 8

@@ -17,7 +17,7 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import BackendName
-from covey.backends import Cluster, Owned
+from covey.backends import SUPERSEDED, Cluster, Owned
 from covey.compile import Owner
 from covey.kube import resources
 from covey.kube.client import Client
@@ -217,11 +217,11 @@ class Caches:
                 self._requeue.resource_after(key, patience)
         placed, strays = place_pods(pods)
         # Of a kind that is served in two versions every object is there twice.
-        twice = resources.NATIVE_COMPOSITE_POD_GROUPS_1_38 not in self.unserved
+        former_kinds = {kind.type for kind, later in SUPERSEDED.items() if later not in self.unserved}
         objects = {
             (kind, owned.metadata.name): owned
             for kind, watched in self.objects.items()
-            if not (twice and kind == resources.NATIVE_COMPOSITE_POD_GROUPS.type)
+            if kind not in former_kinds
             for owned in chain(self._new_objects[kind].of(key), watched.of(key))
             if is_ours(owned.metadata, owner)
         }
