@@ -279,6 +279,7 @@ REASON_QUEUE_NOT_FOUND: Final = "QueueNotFound"
 REASON_QUEUE_DENIED: Final = "QueueDenied"
 #: The queue of a root has no room for it.
 REASON_OVER_QUOTA: Final = "OverQuota"
+REASON_PAUSED: Final = "RolloutPaused"
 REASON_SUSPENDED: Final = "Suspended"
 REASON_DELETING: Final = "Deleting"
 REASON_TEMPLATE_REJECTED: Final = "TemplateRejected"

@@ -119,6 +119,14 @@ def test_an_edit_when_no_rollout_is_listed_moves_nothing_and_is_unsupported() ->
         assert "edits of rolled fields" in found[kind]["message"]
 
 
+def test_a_pause_when_a_rollout_is_listed_is_a_condition_and_otherwise_unsupported() -> None:
+    world = running(llama(rollout={"paused": True}))
+    assert conditions(world, world.observe(), FEATURES)[names.PAUSED]["reason"] == names.REASON_PAUSED
+    found = conditions(world, world.observe(), without(Rollout.__name__))
+    assert names.PAUSED not in found
+    assert "spec.rollout" in found[names.STALLED]["message"]
+
+
 def test_a_lost_pod_when_no_repair_is_listed_is_made_again_without_its_policy() -> None:
     world = running(llama(prefill={"restart": {"policy": "RecreateReplica"}}))
     world.vanish(world.name_at("0-prefill-0-1"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from covey.api import constants as names
 from covey.backends.extender_only import can_reserve
 from covey.compile import Layout, Scale
 from covey.operator.feature import Changes, Feature, StatusPart
 from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions
-from covey.operator.model.outcome import Outcome
+from covey.operator.model.outcome import Outcome, Remark
 from covey.operator.model.recorded_status import read_complete
 from covey.operator.rolling.completion import is_complete
 from covey.operator.rolling.first_set_marks import find_unmarked
@@ -44,12 +45,15 @@ class Rollout(Feature):
         return replace(rolling.intent, unexplained=describe_unexplained(given.observed, given.in_force))
 
     def outcome(self, changes: Changes) -> Outcome:
-        """Questions about successors, marks that are superfluous, and when time alone changes something."""
+        """Questions about successors, marks that are superfluous, when time alone changes something, and ``Paused``."""
         if self._rolling is None:
             return Outcome()
+        settings = self.given.spec.rollout
+        message = "nothing is replaced until spec.rollout.paused is false"
+        remarks = (Remark(names.PAUSED, names.REASON_PAUSED, message),) if settings and settings.paused else ()
         asked = tuple(put_questions(self.given.owner.name, self._rolling.questions, self.given.observed))
         unmarked = tuple(find_unmarked(changes.tree, self.given.observed, changes.gone))
-        return Outcome(Actions(annotate=asked, relabel=unmarked), again=self._rolling.again)
+        return Outcome(Actions(annotate=asked, relabel=unmarked), remarks, self._rolling.again)
 
     def status(self, intent: Intent) -> StatusPart:
         """How far the rollout has come, and the revision that every unit was last complete with."""

@@ -66,7 +66,6 @@ def summarize(conditions: Sequence[Mapping[str, Any]], units: Sequence[UnitSumma
 REASON_ROLLING_OUT = "RollingOut"
 REASON_ROLLED_BACK = "RolledBack"
 REASON_DEADLINE = "ProgressDeadlineExceeded"
-REASON_PAUSED = "RolloutPaused"
 REASON_STARTING = "Starting"
 REASON_REVISION_UNKNOWN = "RevisionUnknown"
 
@@ -135,8 +134,6 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
     yield names.MINIMUM_MET, _minimum_met(situation)
     yield names.PROGRESSING, _progressing(situation)
     yield names.DEGRADED, _degraded_finding(situation)
-    if situation.inference.spec.rollout and situation.inference.spec.rollout.paused:
-        yield names.PAUSED, ("True", REASON_PAUSED, "nothing is replaced until spec.rollout.paused is false")
     satisfied = [unit.topology for unit in situation.units if unit.topology is not None]
     if satisfied:
         yield names.TOPOLOGY_SATISFIED, _topology(satisfied)
@@ -307,7 +304,7 @@ def _rolling(situation: Situation) -> Finding | None:
     if hold.gate is Gate.UNSUPPORTED:
         return "False", names.REASON_UNSUPPORTED, hold.reason
     if hold.gate is Gate.PAUSED:
-        return "Unknown", REASON_PAUSED, f"{done}; {hold.reason}"
+        return "Unknown", names.REASON_PAUSED, f"{done}; {hold.reason}"
     if progress.done:
         return None
     trouble = next((unit.trouble for unit in situation.units if unit.trouble is not None), None)
