@@ -27,12 +27,12 @@ $(TESTS): export GOMAXPROCS = 1
 among = $(if $(findstring tests/,$(ARGS)),,$(1)) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-autoscaling demo-rollout test test-all test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check \
+.PHONY: help demo demo-autoscaling demo-rollout test test-all test-docs test-examples test-install test-life test-matrix test-routers test-slow test-ui soak check without \
 	advisories corpus bench bench-claims bench-harm bench-kai bench-life bench-native bench-rollout bench-shapes bench-image cluster crds dist docs docs-pictures kustomize-schema reference fmt image image-check lint \
 	requirements sbom wheels clean
 
 # By group: the first expression that matches a target's name.
-GROUPS := Play:^(demo|cluster) Test:^(test|soak|corpus|check|lint|image-check|advisories) Measure:^bench \
+GROUPS := Play:^(demo|cluster) Test:^(test|soak|corpus|check|without|lint|image-check|advisories) Measure:^bench \
 	Generate:^(crds|reference|docs|kustomize|requirements|fmt) Build:.
 
 help: ## This list
@@ -127,6 +127,10 @@ check: $(READY) ## Formatting, lint, types, layers, figures of the product, and 
 # Each in a copy of the tree, by the tests that execute it; ARGS="--edits NAME" for one, ARGS=--write keeps what was found.
 corpus: $(READY) ## See which of the faults in dev/corpus/edits.toml the unit tests find, against those that they found before
 	@PYTHONPATH=dev $(BIN)/python -m corpus $(ARGS)
+
+# ARGS="--only Rollout tests/stories/test_loss.py" for one of them, by other tests.
+without: $(READY) ## Leave out one feature or plugin after the other: which tests fail that do not name it
+	@$(BIN)/python dev/without.py $(ARGS)
 
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=.:dev:tests $(BIN)/python bench/plan_speed.py $(ARGS)

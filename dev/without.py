@@ -2,7 +2,7 @@
 
 ``python dev/without.py [--only NAME] [TESTS ...]``. A seam is real where core and all others go on without what stands
 behind it: the tests of a feature fail without it, and no others. A test names a feature where the words of ``WORDS`` are in
-its source or in its file's name; tests that fail anyway are left out.
+its source or in its file's name; tests that fail anyway are left out. Without TESTS: the unit tests of either process.
 
 The same file is the plugin of pytest by which one is left out (``-p without``).
 """
@@ -131,17 +131,20 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=sorted(WORDS), default=[])
     parser.add_argument("tests", nargs="*", default=[])
     arguments: Any = parser.parse_args()
-    listed = [feature.__name__ for feature in features.FEATURES]
-    tests = arguments.tests or ["tests/unit/operator"]
-    failing = find_failures("", tests)
+    listed = {feature.__name__ for feature in features.FEATURES}
+    failing: dict[str, frozenset[str]] = {}
     print(f"{'left out':20}{'red':>6}{'unnamed':>9}  files of unnamed")
-    for name in arguments.only or [name for name in WORDS if arguments.tests or name in listed]:
-        failed = {test: named for test, named in find_failures(name, tests).items() if test not in failing}
+    for name in arguments.only or WORDS:
+        folder = "tests/unit/operator" if name in listed else "tests/unit/scheduler"
+        tests = arguments.tests or [folder]
+        if folder not in failing:
+            failing[folder] = frozenset(find_failures("", tests))
+        failed = {test: named for test, named in find_failures(name, tests).items() if test not in failing[folder]}
         files = Counter(Path(test.partition("::")[0]).name for test, named in failed.items() if not named)
         what = ", ".join(f"{file} {count}" for file, count in files.most_common())
         print(f"{name:20}{len(failed):6}{files.total():9}  {what}", flush=True)
         for test in sorted(test for test, named in failed.items() if not named):
-            print(f"    {test}")
+            print(f"    {test}", flush=True)
 
 
 if __name__ == "__main__":
