@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from covey.api import core
 from covey.api.annotations import Avoided
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Identity
-from covey.compile import Layout, ReplicaKey, Scale, Tree
+from covey.compile import Layout, ReplicaKey, RoleRevision, Scale, Slot, Tree
 from covey.operator.model.claimed import Claimed
 from covey.operator.replicas.progress import Running, States
 from covey.rollout import UnitState, UnitStep
@@ -72,6 +73,10 @@ class Intent:
     totals: Mapping[str, int] = field(default_factory=dict)
     #: Says what is lacking for replicas of a tree that come, once others of it are gone; empty where nothing is known to.
     lacks: Callable[[Tree, Iterable[ReplicaKey], Iterable[ReplicaKey]], str] = lambda _tree, _coming, _gone: ""
+    #: Tell of the pods of a replica, by place, whether all of them (its size) can become ones of a revision where they are,
+    #: and whether some are yet to.
+    can_update_in_place: Callable[[Mapping[Slot, core.Pod], int, RoleRevision], bool] = lambda _pods, _size, _to: False
+    is_half_updated: Callable[[Mapping[Slot, core.Pod], RoleRevision], bool] = lambda _pods, _to: False
     #: Replicas that have to leave their nodes.
     leaving: Leaving = field(default_factory=Leaving)
     #: The units and replicas that there shall be.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builders.inferences import llama, template
+from builders.inferences import CONTAINER, llama, template
 from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339
@@ -138,6 +138,20 @@ def test_a_lost_pod_when_no_repair_is_listed_is_made_again_without_its_policy() 
     assert not plain.delete_pods
     assert [tuple(item.slot) for item in plain.create] == [(0, "prefill", 0, 1)]
     assert "spec.roles[].restart" in conditions(world, world.observe(), without("Repair"))[names.STALLED]["message"]
+
+
+def test_other_images_when_no_updates_in_place_are_listed_replace_pods() -> None:
+    update = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
+    world = running(llama(decode={"update": update}))
+    world.inference = llama(decode={"update": update, "template": template({**CONTAINER, "image": "engine:2"})})
+    in_place, replaced = (
+        plan(world.judge(), world.observe(), world.status, features=features).actions
+        for features in (FEATURES, without("InPlaceUpdates"))
+    )
+    assert in_place.in_place
+    assert not in_place.delete_pods
+    assert replaced.delete_pods
+    assert not replaced.in_place
 
 
 def annotated(key: str) -> DisaggregatedInference:

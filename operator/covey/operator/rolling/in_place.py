@@ -8,7 +8,7 @@ pods are of two revisions is one whose change was interrupted, and is brought to
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from covey.api import constants as names
@@ -17,6 +17,7 @@ from covey.compile import Layout, Slot
 from covey.compile.revision import Revision, RoleRevision
 from covey.model import image_update, podstate
 from covey.operator.feature import Changes, Feature
+from covey.operator.intent import Intent
 from covey.operator.model.actions import Actions, Note, Relabel, UpdateInPlace
 from covey.operator.model.observed import Observed
 from covey.operator.model.outcome import Outcome
@@ -68,21 +69,28 @@ class Turning:
         return any(self.images(slot, pod, revision) is not None for slot, pod in pods.items())
 
 
+@dataclass
 class InPlaceUpdates(Feature):
     """Updates of pods whose replica shall be of another revision than they are, until it serves again."""
 
     HONOURS = frozenset({"spec.roles[].update.inPlace"})
 
+    _turning: Turning = field(init=False)
+
+    def intent(self, intent: Intent) -> Intent:
+        """Which replicas can be updated so: without it a rollout replaces them."""
+        self._turning = Turning.of(self.given.observed, self.given.in_force)
+        return replace(intent, can_update_in_place=self._turning.can_turn, is_half_updated=self._turning.is_torn)
+
     def outcome(self, changes: Changes) -> Outcome:
         """The updates that begin, and those that are over."""
         layout, observed = changes.tree.layout, self.given.observed
-        updates = tuple(_updates(layout, observed, self.given.in_force, changes.gone))
+        updates = tuple(_updates(layout, observed, self._turning, changes.gone))
         closed = tuple(_end_update(layout, observed))
         return Outcome(Actions(relabel=closed, in_place=updates, notes=tuple(_notes(updates))))
 
 
-def _updates(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Iterator[UpdateInPlace]:
-    turning = Turning.of(observed, in_force)
+def _updates(layout: Layout, observed: Observed, turning: Turning, going: Collection[str]) -> Iterator[UpdateInPlace]:
     for slot, pod in observed.current.items():
         revision = layout.revision_of(slot) if pod.metadata.uid not in going else None
         images = turning.images(slot, pod, revision) if revision is not None and slot.index < revision.size else None

@@ -63,17 +63,7 @@ def roll(given: PlanInput, intent: Intent, successions: Successions | None = Non
     stays = settings.paused or late
     chosen = choose_units(scale, observed, states)
     scale = scale.over(chosen)
-    seen = Seen(
-        spec,
-        in_force,
-        observed,
-        states,
-        intent.running,
-        intent.leaving,
-        intent.preempted.keys(),
-        late=late,
-        rolls=last is not None,
-    )
+    seen = Seen(spec, in_force, observed, intent, late=late, rolls=last is not None)
 
     states_of = {unit: seen.unit(unit, scale.unit(unit), stays=stays) for unit in chosen}
     lacking = {unit for unit, state in states_of.items() if any(map(is_lacking, state.roles.values()))}

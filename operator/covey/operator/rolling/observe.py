@@ -16,11 +16,10 @@ from covey.compile import ReplicaKey, Slot
 from covey.compile.layout import RoleCount
 from covey.compile.revision import Revision
 from covey.model import image_update, podstate
-from covey.operator.intent import Leaving
+from covey.operator.intent import Intent
 from covey.operator.model.observed import Observed, number
 from covey.operator.replicas.freed_room import Rooms
-from covey.operator.replicas.progress import ReplicaState, Running, States
-from covey.operator.rolling.in_place import Turning
+from covey.operator.replicas.progress import ReplicaState
 from covey.rollout import RoleState, RolloutBudget, RolloutReplica, Stage, UnitState
 
 #: Seconds for which a scheduler that nobody can ask has no node, before old replicas make room.
@@ -36,11 +35,7 @@ class Seen:
     spec: DisaggregatedInferenceSpec
     in_force: Revision
     observed: Observed
-    states: States
-    running: Running
-    leaving: Leaving = field(default_factory=Leaving)
-    #: They give way to others: they go now, without a successor.
-    preempted: Collection[ReplicaKey] = frozenset()
+    intent: Intent
     #: Seconds after which the successor of a replica that leaves has waited long enough.
     due: float | None = None
     #: The rollout has not got any further for too long: nobody waits for what does not serve.
@@ -57,10 +52,8 @@ class Seen:
     _bound: set[ReplicaKey] = field(default_factory=set)
     _grouped: dict[int, dict[str, set[int]]] = field(default_factory=dict)
     _ages: dict[tuple[str, str], int] = field(default_factory=dict)
-    _turning: Turning = field(init=False)
 
     def __post_init__(self) -> None:
-        self._turning = Turning.of(self.observed, self.in_force)
         current = self.observed.current
         by_replica: dict[ReplicaKey, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]] = {}
         for slot, pods in self.observed.pods.items():
@@ -164,14 +157,18 @@ class Seen:
 
     def _replica(self, place: ReplicaKey, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> RolloutReplica:
         unit, role, replica = place
-        revision = self.running.get(place, self.in_force.roles[role])
-        state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
+        revision = self.intent.running.get(place, self.in_force.roles[role])
+        state = self.intent.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
         every = [pod for _, incarnations in pods for pod in incarnations]
         stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
-        if place in self.preempted:
+        if place in self.intent.preempted:
             stage = Stage.GOING
         mixed = any((pod.metadata.label(names.LABEL_REVISION) != revision.hash) for pod, _ in pods if pod is not None)
-        if mixed and stage > Stage.STARTING and self._turning.is_torn(self._members(place, revision.size), revision):
+        if (
+            mixed
+            and stage > Stage.STARTING
+            and self.intent.is_half_updated(self._members(place, revision.size), revision)
+        ):
             # What serves of it will be restarted: nobody may count on it.
             stage = Stage.STARTING
         ran = any(podstate.is_admitted(pod) or podstate.restarts(pod) for pod in every)
@@ -180,7 +177,7 @@ class Seen:
             if left > 0:
                 self.due = left if self.due is None else min(self.due, left)
         opened = bool(changed) and stage < Stage.SERVING and not self.late
-        leaves = place in self.leaving.places and stage > Stage.WAITING
+        leaves = place in self.intent.leaving.places and stage > Stage.WAITING
         fresh = not ran and place not in self._bound
         return RolloutReplica(
             revision,
@@ -188,7 +185,7 @@ class Seen:
             state.standing,
             fresh,
             leaving=leaves,
-            patient=leaves and place in self.leaving.patient,
+            patient=leaves and place in self.intent.leaving.patient,
             updating=opened,
         )
 
@@ -197,7 +194,7 @@ class Seen:
             return replica
         size = replica.revision.size
         target = self.in_force.roles[place[1]]
-        return replace(replica, updatable=self._turning.can_turn(self._members(place, size), size, target))
+        return replace(replica, updatable=self.intent.can_update_in_place(self._members(place, size), size, target))
 
     def _members(self, place: ReplicaKey, size: int) -> dict[Slot, core.Pod]:
         """The live pods of a replica."""

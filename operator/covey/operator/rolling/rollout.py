@@ -33,7 +33,13 @@ class Rollout(Feature):
         """The layout, and the rollout that it is a step of."""
         given = self.given
         if given.stands or given.backend is None:
-            now = Intent(intent.running, intent.states, totals=intent.totals)
+            now = Intent(
+                intent.running,
+                intent.states,
+                totals=intent.totals,
+                can_update_in_place=intent.can_update_in_place,
+                is_half_updated=intent.is_half_updated,
+            )
             return replace(intent, layout=roll(replace(given, before={}), now).intent.layout)
 
         def shortage_in(layout: Layout) -> Shortage:
