@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from covey.compile import Layout, Scale, Tree
+from covey.compile import Layout, RoleRevision, Scale, Tree
+from covey.model import podstate
 from covey.operator.feature import Feature, PlanInput, at, find_intent
 from covey.operator.intent import Intent
 from covey.operator.objects.apply import Deviation, find_deviations
 from covey.operator.replicas.progress import replica_states, running_revisions
+from covey.operator.replicas.scale_down import choose_units, keep_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,22 @@ def _compile(given: PlanInput, intent: Intent) -> Desired:
 
 
 def _keep(given: PlanInput, intent: Intent) -> Layout:
-    """Lay out what is wanted where no feature has: numbered from 0, each replica of the revision that it runs."""
-    layout = Layout.fresh(Scale.of(given.spec, intent.totals), given.in_force)
-    units = {
-        unit: {
-            role: {number: intent.running.get((unit, role, number), revision) for number, revision in replicas.items()}
-            for role, replicas in roles.items()
-        }
-        for unit, roles in layout.units.items()
-    }
-    return replace(layout, units=units)
+    """Lay out what is wanted where no feature has: what runs keeps its number and its revision."""
+    scale = Scale.of(given.spec, intent.totals)
+    chosen = choose_units(scale, given.observed, intent.states)
+    scale = scale.over(chosen)
+    going = {slot[:3] for slot, pod in given.observed.current.items() if podstate.is_draining(pod)}
+    units: dict[int, dict[str, dict[int, RoleRevision]]] = {}
+    for unit in chosen:
+        for role, count in scale.unit(unit).items():
+            known = intent.states.get(unit, {}).get(role, {})
+            stay = {
+                number: state.standing
+                for number, state in known.items()
+                if (unit, role, number) not in going and (unit, role, number) not in intent.preempted
+            }
+            units.setdefault(unit, {})[role] = {
+                number: intent.running.get((unit, role, number), given.in_force.roles[role])
+                for number in keep_numbers(stay, count.replicas, taken=known.keys() - stay.keys())
+            }
+    return Layout(units, scale=scale if scale.totals else None)

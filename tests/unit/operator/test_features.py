@@ -119,6 +119,28 @@ def test_an_edit_when_no_rollout_is_listed_moves_nothing_and_is_unsupported() ->
         assert "edits of rolled fields" in found[kind]["message"]
 
 
+def test_replicas_when_no_rollout_is_listed_keep_their_numbers() -> None:
+    world = running(llama(decode={"replicas": 3, "minReplicas": 1}))
+    world.vanish(world.name_at("0-decode-0-0"))
+    world.inference = llama(decode={"replicas": 2, "minReplicas": 1})
+    found = plan(world.judge(), world.observe(), world.status, features=without(Rollout.__name__)).actions
+    assert not found.create
+    assert not found.delete_pods
+
+
+def test_a_replica_that_drains_when_no_rollout_is_listed_never_comes_back() -> None:
+    features = without(Rollout.__name__)
+    world = running(llama(decode={"replicas": 2, "minReplicas": 1, "drainSeconds": 30}))
+    world.inference = llama(decode={"replicas": 1, "drainSeconds": 30})
+    found = plan(world.judge(), world.observe(), world.status, features=features)
+    [marked] = (drain.pod.spec.hostname for drain in found.actions.drain)
+    for step in world.steps(found.actions):
+        step()
+    world.inference = llama(decode={"replicas": 2, "minReplicas": 1, "drainSeconds": 30})
+    [created] = plan(world.judge(), world.observe(), world.status, features=features).actions.create
+    assert (marked, created.slot.replica) == ("0-decode-1-0", 2)
+
+
 def test_a_pause_when_a_rollout_is_listed_is_a_condition_and_otherwise_unsupported() -> None:
     world = running(llama(rollout={"paused": True}))
     assert conditions(world, world.observe(), FEATURES)[names.PAUSED]["reason"] == names.REASON_PAUSED

@@ -14,7 +14,8 @@ Growth fills free numbers, lowest first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import islice
 
 from covey.api import constants as names
 from covey.compile.layout import Scale
@@ -35,7 +36,7 @@ def choose_units(scale: Scale, observed: Observed, states: States) -> tuple[int,
     existing = {unit for unit in {*states, *groups} if unit is not None}
     rooms = Rooms(observed.current.items()).of_units() if len(existing) > scale.units else {}
     units = {unit: (*_unit_standing(scale, states.get(unit, {})), *rooms.get(unit, ())) for unit in existing}
-    return _keep(units, scale.units)
+    return keep_numbers(units, scale.units)
 
 
 def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> Standing:
@@ -56,12 +57,8 @@ def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]
     return (serves, holding, *progress, cost, *shares, *(sum(counts) for counts in zip(*beyond, strict=True)))
 
 
-def _keep(existing: Mapping[int, Standing], count: int) -> tuple[int, ...]:
-    """``count`` numbers: the best of the existing ones, then free ones from 0."""
-    kept = sorted(existing, key=lambda n: ([-share for share in existing[n]], n))[:count]
-    taken = set(kept)
-    candidate = 0
-    while len(taken) < count:
-        taken.add(candidate)
-        candidate += 1
-    return tuple(sorted(taken))
+def keep_numbers(existing: Mapping[int, Standing], count: int, taken: Collection[int] = ()) -> tuple[int, ...]:
+    """``count`` numbers: the best of the existing ones, then free ones from 0 that are not taken."""
+    kept = set(sorted(existing, key=lambda n: ([-share for share in existing[n]], n))[:count])
+    free = (n for n in range(count + len(kept) + len(taken)) if n not in kept and n not in taken)
+    return tuple(sorted({*kept, *islice(free, count - len(kept))}))
