@@ -44,7 +44,7 @@ WORDS: Final = {
     "InPlaceUpdates": r"in_?place",
     "RequestRouting": r"routing|pair|exclusive|serves|endpoint",
     "ResourceQuotas": r"quota",
-    "Rollout": r"roll|revision|edit|template\(|update|surge|partition|image|deadline|evacuat|leav|complete",
+    "Rollout": r"roll|revision|edit|template\(|pair\(|update|surge|partition|image|deadline|evacuat|leav|complete",
     "RecreatedGroups": r"remake|remade|made_anew|fixed|recreat|immutable",
     "Intake": r"wake|intake|wait",
     "Quotas": r"quota|queue|borrow|reclaim",
