@@ -53,7 +53,7 @@ WORDS: Final = {
     "BlockedGangs": r"block",
     "Exchanges": r"exchang|together",
     "Successors": r"succe",
-    "Nominations": r"preempt|claim|reserv|arriv|nominat|victim|prior|capacity|evacuat",
+    "Nominations": r"preempt|claim|reserv|kept|arriv|nominat|victim|prior|capacity|evacuat",
     "HeadroomQuestions": r"head_?room",
 }
 #: Names what is left out, and the file in which the plugin writes what failed.
@@ -119,7 +119,9 @@ def find_failures(name: str, tests: Iterable[str]) -> dict[str, bool]:
         report = Path(folder, "report.json")
         path = os.pathsep.join(str(ROOT / folder) for folder in ("operator", "dev"))
         environment = {**os.environ, LEFT_OUT: name, REPORT: str(report), "PYTHONPATH": path}
-        command = [sys.executable, "-m", "pytest", "-p", "without", "-n0", "-q", "--tb=no", "--no-header", *tests]
+        command = [sys.executable, "-m", "pytest", "-p", "without", "-n0", "-q", "--tb=no", "--no-header"]
+        # Without some part a test may wait for ever.
+        command += ["-o", "timeout=60", *tests]
         subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)
         found: dict[str, bool] = json.loads(report.read_text())
     return found
