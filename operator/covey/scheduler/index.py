@@ -2,24 +2,27 @@
 
 Derived from the watched objects alone: a PodGroup's pods by their label, a group's children by the parent's name.
 A unit is assembled (``tree``) when it is asked for and kept until something in it changes. Order of arrival does not
-matter: what hangs under a parent that is not there yet belongs to no unit until it is.
+matter: what hangs under a parent that is not there yet belongs to no unit until it is. A group whose parents lead to no
+root, since they are a circle or too many, is a unit by itself that cannot be planned: its status has the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Final
 
 from covey.admission.expected import ExpectedPod, is_of_job
 from covey.admission.native import adapt_children, adapt_root
-from covey.admission.nodes import Key, key_of
+from covey.admission.nodes import MAX_DEPTH, Key, key_of
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP
 from covey.model import podstate
 
-#: Root, role, replica: no chain of parents is followed further than the API allows.
-MAX_DEPTH = 4
+#: Groups above another one that are looked at to find a circle.
+_MOST_PARENTS: Final = 8
 
 #: Namespace and name of a Workload, of a parent (a CompositePodGroup), or of a pod's PodGroup.
 Name = tuple[str, str]
@@ -44,11 +47,14 @@ class Index:
         self._roots: dict[Key, None] = {}
         #: UID of a controller → the roots that it owns.
         self._of_owner: dict[str, set[Key]] = {}
+        #: Groups whose parents lead to no root.
+        self._lost: dict[Key, None] = {}
         self._units: dict[Key, Unit] = {}
 
     def set_group(self, group: core.Group) -> set[Key]:
         """Store a group. Returns the roots whose units it changed."""
-        changed = self.remove_group(group)
+        before = self._groups.get(key_of(group))
+        changed = self._remove_group(group)
         self._groups[key_of(group)] = group
         if parent := _parent(group):
             self._children.setdefault(parent, set()).add(key_of(group))
@@ -57,10 +63,15 @@ class Index:
             self._of_workload.setdefault(workload_key(group), set()).add(key_of(group))
             if owner := group.metadata.controller:
                 self._of_owner.setdefault(owner.uid, set()).add(key_of(group))
+        if before is None or _parent(before) != _parent(group) or not _same_owner(before, group):
+            changed |= self._find_lost(group)
         return self._touch(changed, self.root_of(group))
 
     def remove_group(self, group: core.Group) -> set[Key]:
         """Forget a group. Returns the roots whose units it changed."""
+        return self._remove_group(group) | self._find_lost(group)
+
+    def _remove_group(self, group: core.Group) -> set[Key]:
         old = self._groups.get(key_of(group))
         if old is None:
             return set()
@@ -132,7 +143,7 @@ class Index:
         return roots
 
     def unit(self, root: Key) -> Unit | None:
-        """The unit under a root, if the root exists and has no parent."""
+        """The unit under a root, if the root exists and has no parent, or parents that lead to no root."""
         if root in self._units:
             return self._units[root]
         group = self._root(root)
@@ -140,12 +151,15 @@ class Index:
             return None
         if isinstance(group, core.NativeGroup) or is_of_job(group):
             group = adapt_root(group, self._pods_of(group))
-        unit = build_unit(group, self._children_of, self._pods_of, self._declared.get(workload_key(group)))
+        children = self._children_of if root not in self._lost else lambda _: []
+        unit = build_unit(group, children, self._pods_of, self._declared.get(workload_key(group)))
+        if root in self._lost:
+            unit = replace(unit, problem=self._describe_lost(group))
         self._units[root] = unit
         return unit
 
     def root(self, key: Key) -> core.Group | None:
-        """A group that has no parent."""
+        """A group that has no parent, or whose parents lead to no root."""
         return self._root(key)
 
     def group(self, like: core.Group) -> core.Group | None:
@@ -153,8 +167,8 @@ class Index:
         return self._groups.get(key_of(like))
 
     def roots(self) -> list[Key]:
-        """The keys of all roots."""
-        return list(self._roots)
+        """The keys of all roots, and of groups whose parents lead to none."""
+        return [*self._roots, *self._lost]
 
     def roots_of(self, owner: str) -> list[Key]:
         """The keys of the roots that a controller owns, by its UID."""
@@ -165,7 +179,7 @@ class Index:
         group = self._root(root)
         found = [group] if group else []
         for parent in found:  # grows while it is walked: breadth first
-            if parent.kind == "CompositePodGroup":
+            if parent.kind == "CompositePodGroup" and root not in self._lost:
                 found.extend(self._children_of(parent))
         return found
 
@@ -221,20 +235,57 @@ class Index:
         return self._root_of_leaf(_leaf(pod))
 
     def root_of(self, group: core.Group) -> Key | None:
-        """The root above a group; None while a parent is missing."""
-        for _ in range(MAX_DEPTH):
-            parent = _parent(group)
-            if parent is None:
-                return key_of(group)
-            above = self._groups.get(Key("CompositePodGroup", *parent))
-            if above is None or not _same_owner(above, group):
-                return None
-            group = above
-        return None
+        """The root above a group, itself where its parents lead to none; None while a parent is missing."""
+        *_, top = islice(self._upwards(group), MAX_DEPTH + 1)
+        if _parent(top) is None:
+            return key_of(top)
+        return key_of(group) if key_of(group) in self._lost else None
 
     def _root(self, root: Key) -> core.Group | None:
         group = self._groups.get(root)
-        return group if group is not None and _parent(group) is None else None
+        return group if group is not None and (_parent(group) is None or root in self._lost) else None
+
+    def _upwards(self, group: core.Group) -> Iterator[core.Group]:
+        """Yield a group and those above it, as far as they exist; in a circle for ever."""
+        above: core.Group | None = group
+        while above is not None:
+            group = above
+            yield group
+            parent = _parent(group)
+            above = self._groups.get(Key("CompositePodGroup", *parent)) if parent else None
+            above = above if above is not None and _same_owner(above, group) else None
+
+    def _find_lost(self, group: core.Group) -> set[Key]:
+        """Find the groups that a group, which has come or gone, has cut off from any root, or that may have one again."""
+        changed, pending = set[Key](), [group]
+        while pending:
+            group = pending.pop()
+            key = key_of(group)
+            stored = self._groups.get(key)
+            # One that is a level too deep is told of by its root.
+            is_lost = stored is not None and len([*islice(self._upwards(stored), MAX_DEPTH + 2)]) > MAX_DEPTH + 1
+            if is_lost == (key in self._lost):
+                continue
+            if is_lost:
+                self._lost[key] = None
+            else:
+                del self._lost[key]
+            self._touch(changed, key)
+            pending += islice(self._upwards(group), 1, 2)
+            if group.kind == "CompositePodGroup":
+                pending += map(self._groups.__getitem__, self._children.get(group.metadata.key, ()))
+        return changed
+
+    def _describe_lost(self, group: core.Group) -> str:
+        names = [above.metadata.name for above in islice(self._upwards(group), 1 + _MOST_PARENTS)]
+        again = next((number for number, name in enumerate(names) if name in names[:number]), None)
+        if again is None:
+            return f"group {group.metadata.name} is below the level {MAX_DEPTH}, where a tree ends"
+        circle = " → ".join(names[names.index(names[again]) : again + 1])
+        return (
+            f"the parents of group {group.metadata.name} lead to no root, but in a circle ({circle}): make one of these"
+            " groups anew, without spec.parentCompositePodGroupName or with another"
+        )
 
     def _root_of_leaf(self, leaf: Name | None) -> Key | None:
         group = self._groups.get(Key("PodGroup", *leaf)) if leaf else None

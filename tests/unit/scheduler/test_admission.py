@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders.members import GATE, cache, drop, member, node, pod, put, root_key
+from builders.members import GATE, cache, drop, group, member, node, pod, put, root_key
 from covey.admission.status import statuses
 from covey.api import core
 from covey.api.constants import REASON_DENIED
@@ -180,3 +180,22 @@ async def test_surplus_when_its_pin_is_denied_is_refused_in_the_words_of_the_api
     assert (said["Admitted"]["status"], said["SurplusAdmitted"]["status"]) == ("True", "False")
     assert said["SurplusAdmitted"]["reason"] == REASON_DENIED
     assert "policy says no" in said["SurplusAdmitted"]["message"]
+
+
+async def test_groups_when_their_parents_are_a_circle_are_refused_by_name_until_it_is_broken() -> None:
+    circle = [group(name, composite=True, parent=above, minimum=1) for above, name in ("ba", "ab")]
+    below = [group("leaf-0", parent="a", minimum=1), member("0", 0, root="leaf", name="p", gates=(GATE,), gpus=8)]
+    loop = Loop(cache(node("n1", labels=labels()), *circle, *below))
+    await loop.turn()
+    for root in loop.cache.index.roots():
+        decision = loop.queue.decision(root)
+        assert decision.reason == "Unsupported"
+        assert "in a circle" in decision.message
+    assert len(loop.cache.index.roots()) == 3
+    for each in circle:
+        drop(loop.cache, each)
+    put(loop.cache, group("a", composite=True, minimum=1, desired=1))
+    await loop.turn()
+    assert [root.name for root in loop.cache.index.roots()] == ["a"]
+    assert "circle" not in loop.queue.decision(root_key("a")).message
+    assert loop.place("p") == "n1"
