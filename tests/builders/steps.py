@@ -26,3 +26,21 @@ def count_steps(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(before)
     return steps
+
+
+def count_lines(work: Callable[[], object]) -> int:
+    """The lines of Python that are run while some work is done in this thread: also loops that call nothing count."""
+    lines = 0
+
+    def note(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return lines

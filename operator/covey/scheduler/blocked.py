@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -49,8 +50,34 @@ class _Line:
     """The gangs of a namespace that lack pods: one has ten thousand, and each is looked at."""
 
     waiting: dict[Key, _Waiting] = field(default_factory=dict)
-    #: From the oldest to the youngest, by creation and name.
+    #: From the oldest to the youngest, by creation and name: all, and those that have lacked pods for a while.
     ages: list[tuple[tuple[str, str], Key]] = field(default_factory=list)
+    lasting: list[tuple[tuple[str, str], Key]] = field(default_factory=list)
+    #: The others, from the first that came; some may be gone.
+    coming: deque[tuple[Key, _Waiting]] = field(default_factory=deque)
+
+    def add(self, root: Key, waiting: _Waiting) -> None:
+        """Add a gang; none came later than it."""
+        self.waiting[root] = waiting
+        insort(self.ages, (waiting.age, root))
+        self.coming.append((root, waiting))
+        self.find_lasting(waiting.since)  # so that no more are remembered than come in a while
+
+    def drop(self, root: Key) -> None:
+        """Forget a gang."""
+        entry = (self.waiting.pop(root).age, root)
+        for line in (self.ages, self.lasting):
+            place = bisect_left(line, entry)
+            if line[place : place + 1] == [entry]:
+                del line[place]
+
+    def find_lasting(self, now: float) -> list[tuple[tuple[str, str], Key]]:
+        """The gangs that have lacked pods for a while, from the oldest to the youngest."""
+        while self.coming and now >= self.coming[0][1].since + LASTING:
+            root, waiting = self.coming.popleft()
+            if self.waiting.get(root) is waiting:
+                insort(self.lasting, (waiting.age, root))
+        return self.lasting
 
 
 class BlockedGangs(Plugin):
@@ -79,9 +106,7 @@ class BlockedGangs(Plugin):
             times = self._times.get(root, 0)
             due = now + min(FIRST * 2.0 ** min(times, 16), LONGEST)
             age = (str(entry.unit.root.metadata.creation_timestamp), root.name)
-            line = self._lines.setdefault(root.namespace, _Line())
-            line.waiting[root] = _Waiting(entry.unit, age, now, due, times)
-            insort(line.ages, (age, root))
+            self._lines.setdefault(root.namespace, _Line()).add(root, _Waiting(entry.unit, age, now, due, times))
             self._tell(root)
         else:
             known.unit = entry.unit
@@ -131,18 +156,14 @@ class BlockedGangs(Plugin):
         mine = line.waiting[root]
         if now < mine.since + LASTING:
             return None
-        for age, key in line.ages:
-            if older and age >= mine.age:
-                break
-            if key != root and now >= line.waiting[key].since + LASTING:
-                return key
-        return None
+        oldest = (each for each in line.find_lasting(now)[:2] if each[1] != root)
+        return next((key for age, key in oldest if not older or age < mine.age), None)
 
     def _drop(self, root: Key) -> None:
         line = self._lines.get(root.namespace)
         if line is None or root not in line.waiting:
             return
-        del line.ages[bisect_left(line.ages, (line.waiting.pop(root).age, root))]
+        line.drop(root)
         self._tell(root)
         if not line.waiting:
             del self._lines[root.namespace]

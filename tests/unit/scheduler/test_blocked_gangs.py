@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from builders.members import GATE, group
+from builders.steps import count_lines
 from covey.admission.entry import Entry, QueueStage
 from covey.admission.nodes import Key
 from covey.admission.status import Decision
@@ -70,6 +71,10 @@ class Gangs:
         """When it is to be assessed again."""
         return list(self._gangs.deadlines(item[1]))
 
+    def forget(self, item: tuple[Key, Entry]) -> None:
+        """A gang is gone."""
+        self._gangs.forget(item[0])
+
     def take_pods(self, item: tuple[Key, Entry], now: float) -> list[str]:
         """The pods that a gang has given back after it was assessed."""
         self.now, self.given = now, []
@@ -120,3 +125,39 @@ def test_gang_when_the_other_has_its_pods_names_nobody() -> None:
     gangs.message((old[0], replace(old[1], stage=QueueStage.MINIMUM)), 40)
     assert gangs.message(young, 41) == "1 of 2 replicas exist"
     assert gangs.take_pods(young, 1000) == []
+
+
+def test_gangs_when_many_have_come_just_now_are_looked_at_in_one_pass() -> None:
+    """The younger ones have lacked pods for a while, and none of the older ones has."""
+
+    def lines(count: int) -> int:
+        gangs = Gangs()
+        younger = [waiting(f"young-{number}", YOUNG) for number in range(count)]
+        older = [waiting(f"old-{number}", OLD) for number in range(count)]
+
+        def look(items: Sequence[tuple[Key, Entry]], now: float) -> None:
+            for item in items:
+                gangs.message(item, now)
+                gangs.take_pods(item, now)
+
+        look(younger, 0.0)
+        look(older, 29.0)
+        return count_lines(lambda: look(younger, 31.0))
+
+    few, many = lines(100), lines(400)
+    assert many <= 6 * few, f"{few} lines for 100, {many} for 400"
+
+
+def test_gang_when_others_have_come_gone_and_come_again_names_the_oldest_that_lasts() -> None:
+    gangs = Gangs()
+    old, young, gone = waiting("old", OLD), waiting("young", YOUNG), waiting("gone", "2025-01-01T00:00:00Z")
+    for item in (gone, old, young):
+        gangs.message(item, 0.0)
+    assert "gone lacks pods" in gangs.message(young, 30.0)
+    gangs.forget(gone)
+    assert "old lacks pods" in gangs.message(young, 31.0)
+    gangs.message(gone, 32.0)
+    assert "old lacks pods" in gangs.message(young, 61.0)
+    assert "gone lacks pods" in gangs.message(young, 62.0)
+    assert "gone lacks pods" in gangs.message(old, 62.0)
+    assert "old lacks pods" in gangs.message(gone, 62.0)
