@@ -12,7 +12,9 @@ from builders.inferences import inference, role
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Release, ReleaseFacts, ReplicaProgress
 from covey.backends.kubernetes.gates import release
+from covey.backends.seam import Owned, OwnedMeta
 from covey.compile import Slot
+from covey.compile.identity import group_name
 
 WANTED = inference(role("prefill", replicas=9, size=2), role("decode", replicas=9))
 
@@ -38,7 +40,12 @@ class Places:
 
 
 def replica(
-    name: str, number: int = 0, *, unit: int = 0, minimum: bool = True, state: str = "complete"
+    name: str,
+    number: int = 0,
+    *,
+    unit: int = 0,
+    minimum: bool = True,
+    state: str = "complete",
 ) -> ReplicaProgress:
     size = 2 if name == "prefill" else 1
     slots = tuple(Slot(unit, name, number, index) for index in range(size))
@@ -46,12 +53,19 @@ def replica(
     return ReplicaProgress(slots, minimum, at >= 1, at >= 2, at >= 3)
 
 
-def decide(*replicas: ReplicaProgress, free: int | None = 99, atomic: bool = False) -> Release:
+def decide(
+    *replicas: ReplicaProgress, free: int | None = 99, atomic: bool = False, met: Mapping[str, int] | None = None
+) -> Release:
+    """Decide; ``met``: minimums that the groups of unit 0 have, by role."""
+    objects = {}
+    for name, count in (met or {}).items():
+        key = ("groups", group_name(WANTED.metadata.name, 0, name))
+        objects[key] = Owned(OwnedMeta(name=key[1]), {"schedulingPolicy": {"gang": {"minCount": count}}})
     units: dict[int, list[ReplicaProgress]] = {}
     for each in replicas:
         units.setdefault(each.slots[0].unit, []).append(each)
     room = None if free is None else Places(free)
-    return release(ReleaseFacts(WANTED, units, {}, room), atomic=atomic)
+    return release(ReleaseFacts(WANTED, units, objects, room), atomic=atomic, groups="groups")
 
 
 def going(found: Release) -> set[tuple[int, str, int]]:
@@ -87,6 +101,42 @@ def test_a_group_that_one_gate_keeps_has_no_surplus_pods_with_a_gate() -> None:
     there = replica("decode", 1, minimum=False)
     found = decide(replica("prefill", state="bound"), replica("decode", state="bound"), there, free=0, atomic=True)
     assert going(found) == {(0, "decode", 1)}, "it would keep the next replacement of its role from the queue"
+
+
+THERE = [replica("prefill", state="bound"), replica("decode", state="bound")]
+RAISED = [replica("decode", number) for number in (2, 3)]
+
+
+def test_what_was_lost_when_a_minimum_was_raised_comes_back_before_the_rest() -> None:
+    met = {"decode": 2}
+    found = decide(*THERE, replica("decode", 1), *RAISED, free=1, met=met)
+    assert going(found) == {(0, "prefill", 0), (0, "decode", 0), (0, "decode", 1)}
+    assert not found.waits
+    later = decide(*THERE, replica("decode", 1, state="let go"), *RAISED, free=9, met=met)
+    assert not going(later)
+    assert later.waits[0].message == "2 replicas of the raised minimum wait: what the unit has lost comes back first"
+    back = decide(*THERE, replica("decode", 1, state="bound"), *RAISED, free=2, met=met)
+    assert going(back) >= {(0, "decode", 2), (0, "decode", 3)}
+
+
+def test_what_was_lost_of_another_role_when_a_minimum_was_raised_comes_back_before_the_rest() -> None:
+    decodes = [replica("decode", number, state="bound") for number in (0, 1)]
+    found = decide(replica("prefill"), *decodes, *RAISED, free=2, met={"decode": 2})
+    assert (0, "prefill", 0) in going(found)
+    assert going(found).isdisjoint({(0, "decode", 2), (0, "decode", 3)})
+
+
+def test_what_was_lost_when_a_minimum_was_raised_is_kept_by_no_pod_that_waits_in_its_group() -> None:
+    items = [*THERE, replica("decode", 1), replica("decode", 2)]
+    assert decide(*items, free=1, atomic=True, met={"decode": 2}).withheld == {Slot(0, "decode", 2, 0)}
+    assert not decide(*items, free=1, met={"decode": 2}).withheld
+
+
+def test_what_was_lost_when_no_minimum_was_raised_or_nothing_is_left_comes_back_whole() -> None:
+    lost = [replica("prefill"), *(replica("decode", number) for number in (0, 1))]
+    assert not going(decide(*lost, free=3, met={"decode": 1}))
+    assert not going(decide(*THERE, replica("decode", 1), *RAISED, free=2))
+    assert not going(decide(*THERE, replica("decode", 1), *RAISED, free=2, met={"decode": 4}))
 
 
 replicas = st.builds(

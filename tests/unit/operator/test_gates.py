@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,8 @@ class Gated(World):
         self.ground = Ground(*map(make_node, self.nodes))
         self.shown: dict[str, core.Pod] = {}
         self.going: set[Any] = set()
+        #: The roles whose whole minimum goes with any pod that is let go.
+        self.whole = self.inference.spec.roles
 
     def observe(self) -> Observed:
         """The room sees what the operator does."""
@@ -62,8 +65,7 @@ class Gated(World):
             return
         slot = slot_of(action.pod.spec.hostname)
         assert slot is not None
-        minimum = self.inference.spec.roles
-        for each in minimum:
+        for each in self.whole:
             mine = self.complete(slot.unit, each.name, lambda pod: podstate.is_let_go(pod) or is_going(pod, self.going))
             assert mine >= each.min_replicas, f"{slot} goes, but not the minimum of {each.name}"
         self.change(name, spec={"scheduling_gates": None})
@@ -138,3 +140,26 @@ def test_no_part_of_a_gang_goes_whatever_happens(dialect: str, nodes: int, rando
     assert whole >= 1 or not begun or surplus
     if nodes >= 9 * units:
         assert all((world.bound(u, "prefill"), world.bound(u, "decode")) == (3, 3) for u in range(units))
+
+
+@pytest.mark.parametrize("dialect", sorted(Flat.dialects))
+@pytest.mark.parametrize("lost", ["prefill", "decode"])
+def test_what_a_unit_loses_when_its_minimum_was_raised_beyond_the_room_comes_back(dialect: str, lost: str) -> None:
+    """The gates waited for room for the whole raised minimum, with the nodes of what was lost free."""
+    random = Random(0)
+
+    def roles(minimum: int) -> list[dict[str, Any]]:
+        decode = role("decode", replicas=max(minimum, 2), minReplicas=minimum)
+        return [role("prefill", size=2), decode]
+
+    world = Gated(dialect, 4, *roles(2))
+    settle(world, random)
+    for name in world.pods:
+        world.ready(name)
+    asked = Gated(dialect, 4, *roles(4))
+    world.inference, world.whole = asked.inference, world.inference.spec.roles
+    settle(world, random)
+    assert (world.bound(0, "prefill"), world.bound(0, "decode")) == (1, 2)
+    world.vanish(min(name for name, pod in world.pods.items() if f"-{lost}-" in name and podstate.is_bound(pod)))
+    settle(world, random)
+    assert (world.bound(0, "prefill"), world.bound(0, "decode")) == (1, 2)

@@ -144,7 +144,7 @@ class Flat:
 
     def release(self, progress: ReleaseFacts) -> Release:
         """Release the minimum of a unit together, then its surplus."""
-        return gates.release(progress, atomic=self._version.atomic)
+        return gates.release(progress, atomic=self._version.atomic, groups=self._version.pod_groups.type)
 
     def _probe(self, what: str, body: Mapping[str, Any], path: tuple[str | int, ...]) -> FieldProbe:
         spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, **body}

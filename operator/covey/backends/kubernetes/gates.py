@@ -3,7 +3,9 @@
 kube-scheduler knows each PodGroup by itself: the prefill replicas of a unit could start without its decode replicas. So
 every pod is born with Covey's gate. The minimum of all roles of a unit is let go together, once all its pods exist and
 the free room of the cluster holds all of them. Surplus is let go replica by replica, as room allows, while the whole
-minimum of its unit is bound; when a part of the minimum is lost, what has not been let go waits again.
+minimum of its unit is bound; when a part of the minimum is lost, what has not been let go waits again. A minimum that was
+raised waits for what was lost: while a unit lacks some of what it had, that goes without the replicas that it never had,
+as far as groups of roles tell the minimum that was met last.
 
 What this does not guarantee stands in every verdict (``LIMITS``).
 """
@@ -15,8 +17,9 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
-from covey.backends.seam import Release, ReleaseFacts, ReplicaProgress
+from covey.backends.seam import Owned, Release, ReleaseFacts, ReplicaProgress
 from covey.compile import Slot
+from covey.compile.identity import group_name
 
 #: What a pod is born with.
 GATED: Final[Mapping[str, Any]] = {"schedulingGates": [{"name": names.GATE_GANG}]}
@@ -28,24 +31,27 @@ LIMITS: Final = (
 LET_GO: Final = (
     f"Covey's gates have let the whole minimum go together, since there was capacity for all of it; {LIMITS}"
 )
+_LOST: Final = "what the unit has lost comes back first"
 _UNSEEN: Final = "the operator has not seen all nodes and pods of the cluster yet; if this stays, see its log"
 #: Replicas of a unit's surplus that are let go in one pass. Their pods bring the next one.
 _STEP: Final = 32
 
 
-def release(progress: ReleaseFacts, *, atomic: bool = False) -> Release:
+def release(progress: ReleaseFacts, *, atomic: bool = False, groups: str = "") -> Release:
     """Return the pods to let go now, and why the minimum of other units has to wait.
 
     Args:
         progress: how far the resource has come.
         atomic: one pod with a gate keeps its whole group from the queue. Single pods of one role have one group: those
             of the surplus are there only while the minimum is bound, and go at once.
+        groups: the type of the groups that roles of single pods have; they tell which minimum was met last.
     """
     waits: dict[int, core.Condition] = {}
     withheld: set[Slot] = set()
     going: list[ReplicaProgress] = []
     for unit, replicas in sorted(progress.units.items()):
-        minimum = [replica for replica in replicas if replica.in_minimum]
+        whole = [replica for replica in replicas if replica.in_minimum]
+        minimum = _without_raised(progress, whole, groups)
         if not all(replica.is_let_go for replica in minimum):
             wait = _wait(progress, minimum)
             if wait is None:
@@ -53,6 +59,14 @@ def release(progress: ReleaseFacts, *, atomic: bool = False) -> Release:
                 going += sorted(minimum, key=_largest)
             else:
                 waits[unit] = wait
+        elif len(minimum) < len(whole):
+            count = len(whole) - len(minimum)
+            waits[unit] = _waiting_condition(
+                names.REASON_WAITING, f"{count} replicas of the raised minimum wait: {_LOST}"
+            )
+        if atomic:
+            raised = (replica for replica in whole if replica not in minimum and len(replica.slots) == 1)
+            withheld.update(slot for replica in raised for slot in replica.slots)
         if atomic and not progress.has_minimum(unit):
             withheld.update(slot for replica in replicas if _is_single_surplus(replica) for slot in replica.slots)
     # Every minimum that can go has its room by now.
@@ -63,6 +77,32 @@ def release(progress: ReleaseFacts, *, atomic: bool = False) -> Release:
             going += _surplus(progress, [e for e in replicas if not _is_single_surplus(e)] if at_once else replicas)
     slots = tuple(slot for replica in going for slot in replica.slots)
     return Release(slots, waits, confined=_domain_labels(progress, slots), withheld=frozenset(withheld))
+
+
+def _without_raised(
+    progress: ReleaseFacts, minimum: Sequence[ReplicaProgress], groups: str
+) -> Sequence[ReplicaProgress]:
+    """Return what a unit that has nodes had of its minimum, while it lacks some of that; else the whole minimum."""
+    if not any(replica.is_bound for replica in minimum):
+        return minimum
+    roles: dict[str, list[ReplicaProgress]] = {}
+    for replica in sorted(minimum, key=lambda replica: (not replica.is_bound, not replica.is_let_go, replica.slots)):
+        roles.setdefault(replica.role, []).append(replica)
+    had: list[ReplicaProgress] = []
+    for role, replicas in roles.items():
+        name = group_name(progress.inference.metadata.name, replicas[0].slots[0].unit, role)
+        met = _met_minimum(progress.objects.get((groups, name)))
+        had += [replica for place, replica in enumerate(replicas) if replica.is_bound or met is None or place < met]
+    return minimum if all(replica.is_bound for replica in had) else had
+
+
+def _met_minimum(group: Owned | None) -> int | None:
+    """Read the minimum that was met last: what a role's group notes, or its count; None of a role without such a group."""
+    if group is None:
+        return None
+    note = group.metadata.annotation(names.ANNOTATION_MET_MINIMUM) or ""
+    count = group.spec.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 0)
+    return int(note) if note.isdecimal() else int(count)
 
 
 def _domain_labels(progress: ReleaseFacts, slots: Sequence[Slot]) -> Mapping[Slot, Mapping[str, str]]:
