@@ -108,6 +108,18 @@ def workload(name: str = "llm") -> Object:
     return _scheduling("Workload", name, {"compositePodGroupTemplates": [root]})
 
 
+def preemption(name: str = "chat-0-1") -> Object:
+    victim = {"uid": "1", "kind": "Replica", "namespace": "default", "workload": "batch", "pods": 2}
+    beneficiary = {"kind": "CompositePodGroup", "name": "chat-0", "uid": "2"}
+    spec = {
+        "beneficiary": beneficiary,
+        "reason": "Priority",
+        "summary": "1 replica of default/batch",
+        "victims": [victim],
+    }
+    return _scheduling("Preemption", name, spec)
+
+
 def collection(manifest: Object) -> str:
     """The path of the list that an object belongs to."""
     plural = {"ClusterTopology": "clustertopologies"}.get(manifest["kind"], f"{manifest['kind'].lower()}s")

@@ -13,6 +13,7 @@ from builders.manifests import (
     composite,
     inference,
     pod_group,
+    preemption,
     refusals,
     role,
     template,
@@ -49,6 +50,7 @@ IMMUTABLE: list[tuple[Object, str, Any, Any]] = [
         {"apiGroup": "inference.covey.dev", "kind": "DisaggregatedInference", "name": "llm"},
         {"apiGroup": "inference.covey.dev", "kind": "DisaggregatedInference", "name": "other"},
     ),
+    (preemption(), "spec.nodes", ["node-0"], ["node-1"]),
 ]
 
 

@@ -462,6 +462,12 @@ EVICTED = {
     ("covey-operator", "watch", "lifecycle.k8s.io", "evictions"),
     ("covey-operator", "patch", "lifecycle.k8s.io", "evictions/status"),
 }
+#: What is asked only where others give way to a gang (``tests/stories/test_preemption.py``).
+TAKEN = {
+    ("covey-scheduler", "create", "scheduling.covey.dev", "preemptions"),
+    ("covey-scheduler", "delete", "scheduling.covey.dev", "preemptions"),
+    ("covey-scheduler", "patch", "scheduling.covey.dev", "preemptions/status"),
+}
 
 
 def test_no_right_is_given_that_nothing_needs(audit: Audit, offline: Helm) -> None:
@@ -476,7 +482,7 @@ def test_no_right_is_given_that_nothing_needs(audit: Audit, offline: Helm) -> No
         if each.resource == "leases"
     }
     given = set(_given(offline.render()))
-    assert given - used - leases - UNASKED - REPEATED - ELSEWHERE - EVICTED == set()
+    assert given - used - leases - UNASKED - REPEATED - ELSEWHERE - EVICTED - TAKEN == set()
 
 
 @pytest.mark.parametrize("right", sorted(UNASKED), ids=lambda right: f"{right[1]}-{right[3].replace('/', '-')}")

@@ -111,6 +111,7 @@ def _refused(client: ApiClient, method: str, path: str, body: Any, sentence: str
         "covey-account-operator-objects",
         "covey-pods",
         "covey-groups",
+        "covey-preemptions",
     ],
 )
 def test_the_expressions_are_of_the_right_types(cluster: Cluster, name: str) -> None:

@@ -153,6 +153,20 @@ def test_a_group_of_a_resource_is_made_by_covey_alone(cluster: Cluster) -> None:
     request(cluster.client, "DELETE", f"{path}/mine")
 
 
+def test_a_preemption_is_written_by_covey_alone(cluster: Cluster) -> None:
+    """Who is left aside for whom is read from it again."""
+    path = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{TEAM}/preemptions"
+    victim = {"uid": "1", "kind": "Pod", "namespace": TEAM, "workload": "web", "pods": 1}
+    beneficiary = {"kind": "PodGroup", "name": "mine", "uid": "2"}
+    spec = {"beneficiary": beneficiary, "reason": "Priority", "summary": "1 pod of web", "victims": [victim]}
+    kind = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "Preemption"}
+    with pytest.raises(ApiException) as caught:
+        request(cluster.client, "POST", path, {**kind, "metadata": {"name": "mine"}, "spec": spec})
+    said = status_of(caught.value)["message"]
+    assert "ValidatingAdmissionPolicy 'covey-preemptions'" in said
+    assert "are written by Covey's scheduler process alone" in said
+
+
 def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Object) -> None:
     lift = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     denied(tenant, "PATCH", f"/{name_of(waiting)}", lift, "are lifted by Covey alone")

@@ -182,6 +182,22 @@ KINDS: Final = (
         ),
         namespaced=False,
     ),
+    CustomResource(
+        model_of_struct(core.Preemption),
+        constants.SCHEDULING_GROUP,
+        "preemptions",
+        "cvpre",
+        (
+            Column("For", ".spec.beneficiary.name", "The root group that others give way to."),
+            Column("Reason", ".spec.reason", "Why they have to."),
+            Column("From", ".spec.summary", "Who gives way."),
+            Column("Gone", ".status.progress", "How many of those that are needed are gone."),
+            Column("Outcome", ".status.outcome", "How it ended; empty while it is under way."),
+            Column("Deadline", ".status.deadline", "When it is given up, if it comes no nearer.", wide=True),
+            Column("Message", ".status.message", "How it ended, in a sentence.", wide=True),
+            _AGE,
+        ),
+    ),
 )
 
 

@@ -170,7 +170,7 @@ PREEMPTION_DELAY_SECONDS: Final = 60
 MIN_RUN_SECONDS: Final = 600
 
 
-class Preemption(Model):
+class PreemptionTerms(Model):
     """The terms on which a unit takes capacity from others of lower priority, and gives its own."""
 
     delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
@@ -320,7 +320,7 @@ class DisaggregatedInferenceSpec(Model):
     disruption_mode: Annotated[DisruptionMode | None, LIVE] = None
     """The pods that preemption may take at a time. Unit: surplus replicas one by one, then all of a unit; it is the only value of
     backend Extender. Unit, Replica or Pod for Kubernetes from 1.36 on, where a change replaces the units. Default: Unit."""
-    preemption: Preemption | None = None
+    preemption: PreemptionTerms | None = None
     """The terms on which a unit takes capacity from others of lower priority, and gives its own. Only for backend Extender:
     surplus replicas give way one by one, then whole units, never a part of a minimum."""
     gang: GangSettings = GangSettings()

@@ -84,6 +84,7 @@ CLUSTER_TOPOLOGIES: Final = Resource(
     SCHEDULING_GROUP, VERSION, "clustertopologies", "ClusterTopology", namespaced=False
 )
 QUEUES: Final = Resource(SCHEDULING_GROUP, VERSION, "queues", "Queue", namespaced=False)
+PREEMPTIONS: Final = Resource(SCHEDULING_GROUP, VERSION, "preemptions", "Preemption")
 RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 DEVICE_TAINT_RULES: Final = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False)

@@ -101,6 +101,7 @@ from covey.api.core.pod import (
     seconds_until_running,
     selects,
 )
+from covey.api.core.preemption import Preemption, PreemptionSpec, PreemptionStatus, PreemptionVictim, VictimStatus
 from covey.api.core.queues import (
     Namespace,
     Queue,
@@ -178,6 +179,10 @@ __all__ = [
     "PodExtendedClaimStatus",
     "PodSpec",
     "PodStatus",
+    "Preemption",
+    "PreemptionSpec",
+    "PreemptionStatus",
+    "PreemptionVictim",
     "PriorityClass",
     "ProximityConstraint",
     "Queue",
@@ -220,6 +225,7 @@ __all__ = [
     "TopologySpread",
     "Trouble",
     "Victim",
+    "VictimStatus",
     "Volume",
     "WorkloadReference",
     "condition",
