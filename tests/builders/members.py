@@ -183,7 +183,9 @@ def unit(root: core.Group, groups: Sequence[core.Group], pods: Sequence[core.Pod
     )
 
 
-Seen = core.Node | core.Group | core.Pod | core.Queue | core.Namespace | PersistentVolume | VolumeClaim
+Seen = (
+    core.Node | core.Group | core.Pod | core.Queue | core.Namespace | PersistentVolume | VolumeClaim | core.Preemption
+)
 
 
 def queue(name: str, nominal: int = 8, resource: str = "nvidia.com/gpu", **spec: Any) -> core.Queue:
@@ -225,6 +227,10 @@ def put(made: Cache, each: Seen, previous_group: core.Group | None = None) -> No
         made._on_volume("ADDED", each, None)
     elif isinstance(each, VolumeClaim):
         made._on_claim("ADDED", each, None)
+    elif isinstance(each, core.Preemption):
+        (preemptions,) = made.preemptions
+        for change in preemptions._objects.update(each):
+            preemptions._announce(change)
     else:
         previous = made.pods.store.get(each.metadata.key)
         if previous is not None and previous.metadata.uid != each.metadata.uid:  # as the reflector's store tells it
@@ -251,6 +257,10 @@ def drop(made: Cache, each: Seen) -> None:
         made._on_volume("DELETED", each, None)
     elif isinstance(each, VolumeClaim):
         made._on_claim("DELETED", each, None)
+    elif isinstance(each, core.Preemption):
+        (preemptions,) = made.preemptions
+        for change in preemptions._objects.drop(each):
+            preemptions._announce(change)
     else:
         del made.pods.store[each.metadata.key]
         made._on_pod("DELETED", each, None)

@@ -28,6 +28,7 @@ RECORDED: Final = (
     resources.WORKLOADS,
     resources.COMPOSITE_POD_GROUPS,
     resources.POD_GROUPS,
+    resources.PREEMPTIONS,
     resources.SERVICES,
     SLICES,
     resources.POD_DISRUPTION_BUDGETS,

@@ -506,3 +506,103 @@ def test_process_when_it_dies_at_a_write_evicts_what_the_claim_names(stage: Stag
     stage.kill(process, at=2)
     stage.ready(2, inference="chat")
     assert len(live(stage, "web")) == 1
+
+
+# What is told of it
+
+
+def preemptions(stage: Stage) -> list[Object]:
+    """The Preemptions of the namespace, in the order in which they were made."""
+    return sorted(stage.all("Preemption"), key=lambda item: item["metadata"]["creationTimestamp"])
+
+
+def tale(stage: Stage) -> list[tuple[str, ...]]:
+    """What has stood in turn of the Preemptions: the states of their victims, and how they ended."""
+    lines = []
+    for event in stage.history("Preemption"):
+        status = event.object.get("status", {})
+        states = (victim["state"] for victim in status.get("victims", ()))
+        lines.append((*states, status.get("outcome", "")))
+    return [line for number, line in enumerate(lines) if number == 0 or line != lines[number - 1]]
+
+
+def test_preemption_tells_of_a_taking_before_anybody_is_touched_until_it_is_placed(stage: Stage) -> None:
+    fill(stage, 3, busy(3))
+    create(stage, "chat", decode(1), priority="high")
+    victim = marked(stage, 1)
+    table = stage.kubectl("get", "preemptions").splitlines()
+    assert table[0].split() == ["NAME", "FOR", "REASON", "FROM", "GONE", "OUTCOME", "AGE"]
+    assert f"Priority   1 replica of {stage.namespace}/batch   0/1" in table[1]
+    say_idle(stage, *victim)
+    stage.ready(1, inference="chat")
+    stage.settle()
+    lines = tale(stage)
+    assert (lines[0], lines[-1]) == (("",), ("Gone", "Placed"))
+    assert ("Draining", "") in lines
+    assert stage.order(
+        ("Preemption", lambda event: event.change == "ADDED"),
+        ("CompositePodGroup", lambda event: event.object.get("status", {}).get("claim", {}).get("victims")),
+        ("Pod", lambda event: "covey.dev/claimed-by" in event.object["metadata"].get("annotations", {})),
+    )
+    [told] = preemptions(stage)
+    assert told["spec"]["beneficiary"]["name"] == "chat-0"
+    assert told["spec"]["victims"][0]["name"].startswith("decode/")
+    stage.advance(3700)
+    assert not preemptions(stage)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
+def test_preemption_when_the_scheduler_dies_at_a_write_tells_of_one_taking_that_is_placed(
+    stage: Stage, at: int
+) -> None:
+    before = fill(stage, 3, busy(3))
+    death = stage.kill("scheduler", at)
+    create(stage, "chat", decode(2, 2), priority="high")
+    say_idle(stage, *marked(stage, 2))
+    stage.ready(2, inference="chat")
+    stage.settle()
+    assert death.at
+    assert [item["status"]["outcome"] for item in preemptions(stage)] == ["Placed"]
+    [victims] = [item["status"]["victims"] for item in preemptions(stage)]
+    assert {victim["uid"] for victim in victims} == uids(before) - bound(stage, "batch")
+
+
+def test_preemption_when_the_operator_dies_before_each_deletion_tells_of_it_still(stage: Stage) -> None:
+    fill(stage, 3, busy(3))
+    create(stage, "chat", decode(2, 2), priority="high")
+    for left in (2, 1):
+        stage.ground.kill("operator")
+        stage.ground.start()
+        say_idle(stage, marked(stage, left)[0])
+    stage.ready(2, inference="chat")
+    stage.settle()
+    assert [(item["status"]["progress"], item["status"]["outcome"]) for item in preemptions(stage)] == [
+        ("2/2", "Placed")
+    ]
+
+
+def test_preemption_when_its_beneficiary_is_deleted_goes_with_it(stage: Stage) -> None:
+    before = fill(stage, 3, busy(3))
+    create(stage, "chat", decode(2, 2), priority="high")
+    marked(stage, 2)
+    stage.delete(INFERENCE, "chat")
+    assert uids(stage.ready(3, inference="batch")) == uids(before)
+    stage.await_event(lambda: not preemptions(stage), "the garbage collector has looked at it")
+
+
+@pytest.mark.usefixtures("evicting")
+def test_preemption_when_a_budget_allows_none_is_given_up_and_another_is_placed(stage: Stage) -> None:
+    names = stage.nodes(nodes=2)
+    kept = run(stage, names[0], "web")
+    run(stage, names[1], "free", gpus=4)
+    run(stage, names[1], "more", gpus=4)
+    allow(stage, "web", 1)
+    stage.settle()
+    create(stage, "chat", decode(1), priority="high")
+    stage.ready(1, inference="chat")
+    stage.settle()
+    ends = {(item["status"]["outcome"], item["status"]["reason"]) for item in preemptions(stage)}
+    assert ends == {("GivenUp", "Refused"), ("Placed", "Placed")}
+    refused = next(item for item in preemptions(stage) if item["status"]["outcome"] == "GivenUp")
+    assert [(victim["uid"], victim["state"]) for victim in refused["status"]["victims"]] == [(kept, "Refused")]
+    assert live(stage, "web") == {kept}

@@ -98,6 +98,15 @@ CLAIMS: Final = FAMILIES.counter(
     "outcome",
     values=tuple(product(("Preemption", "Reclaim", "Exchange"), ("Made", "Placed", "GivenUp", "TooLarge"))),
 )
+PREEMPTIONS_SERVED: Final = FAMILIES.gauge(
+    "covey_preemptions_served",
+    "1 where the API server knows Preemptions; 0 after an upgrade without their CRD: capacity is taken as before, and nobody"
+    " is told by `kubectl get preemptions`.",
+)
+PREEMPTION_FAILURES: Final = FAMILIES.counter(
+    "covey_preemption_write_failures_total",
+    "Preemptions that could not be written before their claim was; they are tried again.",
+)
 CLAIM_SEARCH: Final = FAMILIES.histogram(
     "covey_claim_search_duration_seconds", "Looking for the least that has to give way to a gang that waits."
 )

@@ -2,7 +2,7 @@
 
 Pods and nodes of the whole cluster, because every owner's pods hold capacity; groups, Workloads (whose creation time
 is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes; Queues,
-where the API server knows them, and the labels of namespaces, by which they select; devices of drivers (``dra``). The
+where the API server knows them, and the labels of namespaces, by which they select; devices of drivers (``dra``); Preemptions. The
 reflectors keep the objects; ``Index`` and ``Capacity`` keep what follows from them. Everything runs on the event loop; a
 listener is called after both are up to date.
 """
@@ -40,6 +40,7 @@ from covey.kube.resources import (
     NODES,
     POD_GROUPS,
     PODS,
+    PREEMPTIONS,
     PRIORITY_CLASSES,
     QUEUES,
     VOLUME_CLAIMS,
@@ -62,6 +63,9 @@ _FROM_OPERATOR: Final = (
     ANNOTATION_EXPECTED,
     ANNOTATION_SUCCESSION,
 )
+
+#: The index of Preemptions by the UID of their root.
+_ROOT: Final = "root"
 
 
 class StoredWorkload(core.Read, frozen=True):
@@ -143,6 +147,10 @@ class Cache:
         self.persistent_volumes = Reflector(client, VOLUMES, PersistentVolume, clock=clock, on_event=self._on_volume)
         self._claims = watch(VOLUME_CLAIMS, VolumeClaim, self._on_claim)
         self._workloads = watch(WORKLOADS, StoredWorkload, self._on_workload)
+        #: What was taken for whom; index by the UID of the root.
+        self.preemptions = watch(PREEMPTIONS, core.Preemption, lambda *_: None)
+        for each in self.preemptions:
+            each.add_index(_ROOT, lambda preemption: (preemption.spec.beneficiary.uid,))
 
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener about every change from now on."""
@@ -164,6 +172,7 @@ class Cache:
             *self._groups,
             *self._native,
             *self._workloads,
+            *self.preemptions,
         ]
 
     @property
@@ -177,8 +186,8 @@ class Cache:
         await self.devices.steady.wait()
 
     def _first_list(self, reflector: Reflector[Any]) -> asyncio.Event:
-        """A cluster that was upgraded without the newest CRDs goes on without queues, an old one without devices or groups."""
-        optional = reflector in {self.queues, *self.devices.reflectors, *self._native}
+        """Without the newest CRDs there are no queues and no Preemptions, in an old cluster neither devices nor groups."""
+        optional = reflector in {self.queues, *self.preemptions, *self.devices.reflectors, *self._native}
         return reflector.settled if optional else reflector.synced
 
     async def steady(self) -> None:
@@ -193,6 +202,10 @@ class Cache:
         async with asyncio.TaskGroup() as tasks:
             for reflector in self.reflectors:
                 tasks.create_task(reflector.run())
+
+    def preemptions_of(self, uid: str) -> list[core.Preemption]:
+        """The Preemptions of a root, by its UID."""
+        return [found for each in self.preemptions for found in each.by_index(_ROOT, uid)]
 
     def workload(self, root: core.Group) -> StoredWorkload | None:
         """The Workload that a root refers to."""

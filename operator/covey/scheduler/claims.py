@@ -29,6 +29,7 @@ from covey.admission.nodes import Key
 from covey.admission.ordinary import POD, OrdinaryPod, find_ordinary
 from covey.admission.pardon import still_needed
 from covey.admission.preemption import MOST_NODES, Nobody, Taking, can_name, search
+from covey.admission.preemption_life import LONGEST_ASIDE, LeftAside, read_left_aside
 from covey.admission.reclaim import reclaim
 from covey.admission.reservation import scarce
 from covey.admission.tree import Unit
@@ -69,7 +70,6 @@ FIRST: Final = 30.0
 LONGEST: Final = 600.0
 #: Seconds for which what was refused, or came to no end, is not taken for the same unit; doubled each time.
 ASIDE: Final = LEFT_ALONE
-LONGEST_ASIDE: Final = 14_400.0
 #: Seconds for which a pod may be late to end, and its room counts as coming free still.
 LATE: Final = 60.0
 _MINUTE: Final = 60.0
@@ -106,8 +106,8 @@ class Claims:
         self._made: deque[tuple[float, bool]] = deque()
         #: When a unit may look for a claim again, and how often it found none.
         self._again: dict[Key, tuple[float, int]] = {}
-        #: UIDs of pods that are not taken for a unit: until when, and how often that was said.
-        self._aside: dict[Key, dict[str, tuple[float, int]]] = {}
+        #: Pods that are not taken for a unit, by UID, as far as its Preemptions may not say so yet.
+        self._aside: dict[Key, dict[str, LeftAside]] = {}
         #: UIDs of the pods of each unit that drained when it was refused last.
         self._draining: dict[Key, frozenset[str]] = {}
 
@@ -191,7 +191,7 @@ class Claims:
     ) -> list[tuple[str, Callable[..., Taking | Nobody]]]:
         """Purposes and searches: what others have borrowed comes first; priority counts inside a queue only."""
         unit = entry.unit
-        aside = self._left_aside(unit.key)
+        aside = self._not_taken(unit.key)
         claimed = self.named.union(self._cache.capacity.claimed, aside)
         terms = VictimTerms(self._clock(), self._terms.max_min_run, claimed)
         found: list[tuple[str, Callable[..., Taking | Nobody]]] = []
@@ -217,7 +217,7 @@ class Claims:
         candidates = await self._candidates(asked, shares_queue, take_turn)
         ordinary: list[OrdinaryPod] = []
         if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
-            refused = aside | self._find_refused(unit.key)
+            refused = aside | self._find_refused(unit.key).keys()
             with self._cache.capacity.planning() as inventory:
                 lacked = measure_taking(asked, inventory)
                 # All pods of the cluster are too many for one turn of the event loop.
@@ -344,18 +344,29 @@ class Claims:
 
     def leave_aside(self, root: Key, victims: Iterable[core.Victim]) -> None:
         """Take others for a unit than these, which were refused or came to no end: each time for longer."""
-        now, aside = self._clock(), self._aside.setdefault(root, {})
+        now, refused = self._clock(), self._find_refused(root)
+        known, aside = self.left_aside(root), self._aside.setdefault(root, {})
         for uid in (uid for victim in victims for uid in victim.pods):
-            times = aside[uid][1] if uid in aside else 0
-            aside[uid] = (now + min(ASIDE * 2.0 ** min(times, 16), LONGEST_ASIDE), times + 1)
+            times = known[uid].attempts if uid in known else 0
+            until = now + min(ASIDE * 2.0 ** min(times, 16), LONGEST_ASIDE)
+            aside[uid] = LeftAside(until, times + 1, refused=uid in refused)
 
-    def _left_aside(self, root: Key) -> dict[str, float]:
-        """UIDs of the pods that are not taken for a unit now, and until when."""
-        now, index = self._clock(), self._cache.index
-        aside = {uid: term for uid, term in self._aside.pop(root, {}).items() if index.pod(uid) is not None}
+    def left_aside(self, root: Key) -> dict[str, LeftAside]:
+        """The pods that were left aside for a unit, by UID: those of Preemptions that ended, and what they do not say yet."""
+        group, index = self._cache.index.root(root), self._cache.index
+        stored = read_left_aside(self._cache.preemptions_of(group.metadata.uid)) if group is not None else {}
+        found = {**stored, **self._aside.pop(root, {})}
+        aside = {uid: term for uid, term in found.items() if index.pod(uid) is not None}
         if aside:
             self._aside[root] = aside
-        return {uid: until for uid, (until, _) in aside.items() if until > now}
+        return aside
+
+    def _not_taken(self, root: Key) -> frozenset[str]:
+        """UIDs of the pods that are not taken for a unit now."""
+        now = self._clock()
+        return frozenset(
+            uid for uid, aside in self.left_aside(root).items() if now < aside.until <= now + LONGEST_ASIDE
+        )
 
     async def ask(self, unit: Unit, question: Callable[..., A], asked: Gang, going: frozenset[str] = frozenset()) -> A:
         """Ask a question of the inventory as the planner sees it, in a thread; only of pods that go where some are named."""

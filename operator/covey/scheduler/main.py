@@ -54,6 +54,7 @@ from covey.scheduler.leader_label import LeaderLabel
 from covey.scheduler.operator_lease import OperatorLease
 from covey.scheduler.plugin import at
 from covey.scheduler.plugins import make_plugins
+from covey.scheduler.preemptions import PreemptionWriter
 from covey.scheduler.quotas import Quotas
 from covey.scheduler.refused_pods import RefusedPod
 from covey.scheduler.releases import Releases
@@ -304,8 +305,13 @@ class _Leader:
         quotas = Quotas(cache, self._queueing.priority)
         self._plugins = make_plugins(context, self._queueing, quotas, reservations, holding)
         self._scheduler = Scheduler(context, self._queueing, self._plugins)
+        self._preemptions = PreemptionWriter(context, self._scheduler.queue, reservations)
         self._statuses = StatusWriter(
-            context, self._scheduler.queue.decision, announce=self._announce, announce_pod=self._announce_pod
+            context,
+            self._scheduler.queue.decision,
+            announce=self._announce,
+            announce_pod=self._announce_pod,
+            prepare=self._preemptions.prepare,
         )
         self._scheduler.queue.on_decision(self._statuses.note_change)
         self._usage = UsageWriter(context, quotas)
@@ -326,6 +332,7 @@ class _Leader:
             self._releases.run(self._scheduler.settled.wait),
             *(plugin.run(self._scheduler.settled.wait) for plugin in at(self._plugins, "run")),
             self._usage.run(self._scheduler.settled.wait),
+            self._preemptions.run(self._scheduler.settled.wait),
             self._recorder.run(),
             self._surveyor.run(),
             *([self._unmarked.run(self._scheduler.settled.wait)] if self._unmarked else []),

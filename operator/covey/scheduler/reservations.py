@@ -250,16 +250,20 @@ class Reservations:
     def renew(self, root: Key, claim: core.Claim | None) -> core.Claim | None:
         """A claim to room that others leave; one to nothing, for a while, where it came no nearer for long.
 
-        While a victim drains it comes nearer. Those of one that is given up are left aside for the unit.
+        Victims of one that is given up are left aside for the unit.
         """
-        now, longest = self._clock(), STILL * self._reserve_after
-        if claim is None or claim.retry_time or now < (core.seconds(claim.last_progress_time) or now) + longest:
-            return claim
-        pods = filter(None, (self._cache.index.pod(uid) for victim in claim.victims for uid in victim.pods))
-        if any((podstate.drains_until(pod) or 0.0) + LATE > now for pod in pods):
+        now = self._clock()
+        if claim is None or claim.retry_time or now < self.deadline(claim):
             return claim
         self.claims.leave_aside(root, claim.victims)
-        return replace(claim, nodes=(), victims=(), retry_time=core.rfc3339(now + longest))
+        return replace(claim, nodes=(), victims=(), retry_time=core.rfc3339(now + STILL * self._reserve_after))
+
+    def deadline(self, claim: core.Claim) -> float:
+        """When a claim is given up that comes no nearer, in seconds since the epoch: while a victim drains it comes nearer."""
+        pods = filter(None, (self._cache.index.pod(uid) for victim in claim.victims for uid in victim.pods))
+        drained = ((podstate.drains_until(pod) or 0.0) + LATE for pod in pods)
+        progress = core.seconds(claim.last_progress_time)
+        return max((self._clock() if progress is None else progress) + STILL * self._reserve_after, *drained, 0.0)
 
     def _ending(self, uid: str, now: float) -> Ending:
         """The known end of a pod."""

@@ -89,6 +89,7 @@ class StatusWriter:
         *,
         announce: Callable[[Unit, Decision], None] = lambda _unit, _decision: None,
         announce_pod: Callable[[RefusedPod], None] = lambda _refused: None,
+        prepare: Callable[[Unit], Awaitable[None]] | None = None,
     ) -> None:
         clock = context.clock
         self._cache = context.cache
@@ -96,6 +97,8 @@ class StatusWriter:
         self._leads = context.leads
         self._announce = announce
         self._announce_pod = announce_pod
+        #: Writes what has to be known before the status of a root is.
+        self._prepare = prepare
         self._bucket = Bucket(RATE, clock=clock.monotonic, sleep=clock.sleep)
         self._pacer = Pacer(self._write_refusal, self._bucket, clock=clock.monotonic)
         self._fair_loop = context.fair_loop
@@ -179,6 +182,8 @@ class StatusWriter:
         self._admission_times.before(unit.root)
         fresh = not self._is_written(root, group, status)
         before = self._written[root].get(group.metadata.uid) or observed_status(group)
+        if fresh and self._prepare is not None:
+            await self._prepare(unit)
         done = await self._apply(root, group, status)
         for refused in find_refused_pods(unit, before, status) if done and fresh else ():
             self._announce_pod(refused)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from covey.admission.reprieve import Judge, least_of
 from covey.api import core
 from covey.api.constants import PURPOSE_EVACUATION
 from covey.api.inference import DisaggregatedInference
+from covey.kube.clock import Clock
 from covey.model import podstate
 from covey.operator.model.claimed import RootClaim, read_claim
 from covey.operator.model.node_drain import Notice
@@ -34,8 +36,10 @@ from covey.placement.overlay import overlay
 from covey.placement.planner import LIMIT
 from covey.scheduler import claims as scheduler_claims
 from covey.scheduler.claims import ClaimBounds
+from covey.scheduler.preemptions import PreemptionWriter
 from covey.scheduler.reservations import KeptNodes, Limits
-from scheduler_loop import Loop, labels
+from scheduler_loop import Loop, context_of, labels
+from unit.claims.preemptions import Killed, StoredPreemptions
 from unit.operator.test_claim_storm import check
 from unit.operator.world import World
 
@@ -65,7 +69,8 @@ class Realm:
         self.evacuated = 0
         #: Units of which a pod was lost: resource and number.
         self.lost: set[tuple[str, str]] = set()
-        self._seen: dict[str, core.Group | core.Pod] = {}
+        self._seen: dict[str, core.Group | core.Pod | core.Preemption] = {}
+        self.preemptions = StoredPreemptions(lambda: core.rfc3339(self._wall()))
         self._numbers = itertools.count(1)
         self.start()
 
@@ -114,11 +119,17 @@ class Realm:
         for name, value in self.classes.items():
             self.loop.cache.priority_classes.store["", name] = core.PriorityClass(core.Meta(name=name), value=value)
         self.loop.judge_claims(self._judge_claim)
+        api: Any = self.preemptions
+        context = context_of(made, api, Clock(wall=self._wall))
+        self._writer = PreemptionWriter(context, self.loop.queue, self.loop.reservations)
         self.tell()
+
+    def _wall(self) -> float:
+        return time.time() + self.loop.now
 
     def tell(self) -> None:
         """Its watches, and those of the operator, deliver what has changed."""
-        now: dict[str, core.Group | core.Pod] = {}
+        now: dict[str, core.Group | core.Pod | core.Preemption] = {}
         roots: list[RootClaim] = []
         for name, world in self.worlds.items():
             for (kind, key), owned in list(world.objects.items()):
@@ -140,9 +151,14 @@ class Realm:
             found = (replace(each, victims=tuple(v for v in each.victims if v.name == name)) for each in roots)
             world.claims = tuple(each for each in found if each.victims)
         self.stored = {uid: claim for uid, claim in self.stored.items() if uid in now}
+        for key, stored in list(self.preemptions.items.items()):
+            if stored.spec.beneficiary.uid in now:
+                now[stored.metadata.uid] = stored
+            else:
+                del self.preemptions.items[key]  # the garbage collector's
         asyncio.run(self._deliver(now))
 
-    async def _deliver(self, now: dict[str, core.Group | core.Pod]) -> None:
+    async def _deliver(self, now: dict[str, core.Group | core.Pod | core.Preemption]) -> None:
         before, self._seen = self._seen, now
         for uid in before.keys() - now.keys():
             drop(self.loop.cache, before[uid])
@@ -163,12 +179,19 @@ class Realm:
             places = asyncio.run(self._turn())
         self._check_arrival(places, standing)
         steps = [*self._statuses(), *self._binds(places)]
-        for step in islice(steps, writes):
-            step()
-            self.tell()
+        self.preemptions.left, before = writes, self.preemptions.writes
+        try:
+            for step in steps:
+                step()
+                self.tell()
+            for root in list(self.loop.cache.index.roots()):
+                asyncio.run(self._writer.write(root))
+                self.tell()
+        except Killed:
+            pass
         if writes is not None:
             self.start()
-        return bool(steps)
+        return bool(steps) or self.preemptions.writes > before
 
     async def _turn(self) -> dict[str, str]:
         self.loop.holding.expire()
@@ -178,13 +201,22 @@ class Realm:
         for root in self.loop.cache.index.roots():
             uid, answer = self.uid_of(root), self.loop.queue.decision(root).succession
             if uid is not None and answer is not None and self.answers.get(uid) != answer:
-                yield partial(self.answers.__setitem__, uid, answer)
+                yield partial(self._answer, uid, answer)
         for root, claim in self.loop.claims().items():
             uid = self.uid_of(root)
             if uid is not None and self.stored.get(uid) != claim:
-                yield lambda uid=uid, claim=claim: self._store(uid, claim)
+                yield lambda root=root, uid=uid, claim=claim: self._store(root, uid, claim)
 
-    def _store(self, uid: str, claim: core.Claim | None) -> None:
+    def _answer(self, uid: str, answer: core.GroupSuccession) -> None:
+        self.preemptions.spend()
+        self.answers[uid] = answer
+
+    def _store(self, root: Key, uid: str, claim: core.Claim | None) -> None:
+        unit = self.loop.cache.index.unit(root)
+        assert unit is not None
+        asyncio.run(self._writer.prepare(unit))
+        self._check_told(uid, claim)
+        self.preemptions.spend()
         self.evacuated += claim is not None and claim.purpose == PURPOSE_EVACUATION
         if claim is None:
             self.stored.pop(uid, None)
@@ -196,8 +228,8 @@ class Realm:
             world = next(each for each in self.worlds.values() if name in each.pods)
             yield lambda world=world, name=name, place=place: self._bind(world, name, place)
 
-    @staticmethod
-    def _bind(world: World, name: str, place: str) -> None:
+    def _bind(self, world: World, name: str, place: str) -> None:
+        self.preemptions.spend()
         world.bind(name, place)
         world.ready(name)
 
@@ -247,6 +279,18 @@ class Realm:
         taken = {(each.name, each.unit) for each in claim.victims if each.kind == "Unit"}
         single = {(each.name, each.unit) for each in claim.victims if each.kind != "Unit"}
         assert not taken & single, f"L3: {claim.message}"
+
+    def _check_told(self, uid: str, claim: core.Claim | None) -> None:
+        """L9: the Preemption of a claim is there before the claim is, names all of its victims, and ends before it does."""
+        under_way = [each for each in self.preemptions.of(uid) if not each.status.outcome]
+        if claim is None or not claim.victims:
+            assert not under_way, f"L9: {under_way[0].spec.summary} is under way, and the claim is over"
+            return
+        (preemption,) = under_way
+        told = {victim.uid for victim in preemption.spec.victims}
+        assert all(min(victim.pods) in told for victim in claim.victims), (
+            f"L9: {claim.message}: {preemption.spec.summary}"
+        )
 
     def lose(self, world: World, name: str) -> None:
         """A pod is gone, and nobody meant it."""

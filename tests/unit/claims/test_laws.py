@@ -8,6 +8,7 @@ L5  whoever is killed, the claim stands, and nobody is taken that it does not na
 L6  who is needed no longer serves again, without a mark
 L7  victims rank strictly lower, and all comes to rest
 L8  a search makes no more plans than it may
+L9  a claim to which others give way has one Preemption from before it is stored, which has ended before the claim has
 """
 
 from __future__ import annotations
@@ -155,6 +156,9 @@ def check_rest(realm: Realm) -> None:
     assert not any(claim.purpose == PURPOSE_EVACUATION for claim in realm.stored.values()), (
         "L6: nothing leaves its node"
     )
+    under_way = {each.spec.beneficiary.uid for each in realm.preemptions.items.values() if not each.status.outcome}
+    taking = {uid for uid, claim in realm.stored.items() if claim.victims}
+    assert under_way == taking, "L9: what is told to be under way is"
     for name, world in realm.worlds.items():
         marked = [pod.metadata.name for pod in world.pods.values() if podstate.claimed_by(pod)]
         assert not marked, f"L6: {marked} are marked still; claims: {[c.message for c in realm.stored.values()]}"
