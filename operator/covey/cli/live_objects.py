@@ -9,18 +9,20 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from covey.api import core
 from covey.api.constants import EVICTION_RESPONDER
 from covey.api.inference import DisaggregatedInference
 from covey.cli.client import connect
 from covey.cli.errors import CommandError
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
-from covey.kube.resources import DISAGGREGATED_INFERENCES, EVICTIONS
+from covey.kube.resources import DISAGGREGATED_INFERENCES, EVICTIONS, PREEMPTIONS
 from covey.manifests.errors import InputError
 from covey.model import podstate
 from covey.planning.cluster import list_if_served, read_cluster
 from covey.planning.facts import ClusterFacts
 from covey.watching.advice import Advice, advise
+from covey.watching.preemptions import describe_preemptions
 from covey.watching.presence import Lease, find_absences, read_leases
 from covey.watching.status_tree import StatusTree, grow
 from covey.watching.usage import find_topology_name, whereabouts
@@ -37,6 +39,8 @@ class LiveObjects:
     now: float = 0.0
     #: The API server has Evictions.
     evictions: bool = False
+    #: Of the namespace of one resource.
+    preemptions: tuple[core.Preemption, ...] = ()
 
     def trees(self) -> list[StatusTree]:
         """The live tree of each resource."""
@@ -47,6 +51,13 @@ class LiveObjects:
             pods = [pod for pod in self.facts.pods if pod.metadata.namespace == where]
             trees.append(grow(inference, groups, pods, whereabouts(find_topology_name(inference, groups), self.facts)))
         return trees
+
+    def describe_preemptions(self) -> list[str]:
+        """What others have given up for these resources, or are about to."""
+        owners = {inference.metadata.uid for inference in self.inferences}
+        metas = (group.metadata for group in self.facts.groups)
+        roots = {meta.uid for meta in metas if (owner := meta.controller) is not None and owner.uid in owners}
+        return describe_preemptions(roots, self.preemptions)
 
     def absences(self) -> tuple[Advice, ...]:
         """Who does not look after the resources, though somebody should."""
@@ -112,7 +123,16 @@ async def _look(
         facts = await read_cluster(client)
         leases = await read_leases(client)
         evictions = await _has_evictions(client, where)
-    return LiveObjects(tuple(map(_understood, bodies)), facts, leases, time.time(), evictions)
+        preemptions = await _list_preemptions(client, where) if name is not None else ()
+    return LiveObjects(tuple(map(_understood, bodies)), facts, leases, time.time(), evictions, preemptions)
+
+
+async def _list_preemptions(client: Client, namespace: str) -> tuple[core.Preemption, ...]:
+    """The Preemptions of a namespace; none where nobody may read them, as with the roles of an older release."""
+    try:
+        return tuple(await list_if_served(client, PREEMPTIONS, core.Preemption, namespace))
+    except Forbidden:
+        return ()
 
 
 async def _has_evictions(client: Client, namespace: str) -> bool:

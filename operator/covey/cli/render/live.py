@@ -60,6 +60,15 @@ def print_headroom(inference: DisaggregatedInference, console: Console) -> None:
         console.print(Text(f"  {status.headroom.message}"), soft_wrap=True)
 
 
+def print_preemptions(sentences: Sequence[str], console: Console) -> None:
+    """Print who has given way, or is about to; nothing where nobody does."""
+    if sentences:
+        console.print()
+        console.print(Text("preemptions", "bold"))
+    for sentence in sentences:
+        console.print(Text(f"  {sentence}"), soft_wrap=True)
+
+
 def print_branches(branches: Sequence[StatusTree], console: Console, *, heads: bool = True) -> None:
     """A line for each resource, with the first thing that there is to say about it."""
     table = columns("NAMESPACE", "NAME", "READY", "STATE", "REASON")
