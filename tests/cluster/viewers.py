@@ -31,7 +31,7 @@ from merge_patch import merge
 KINDS = {
     "": ["pods"],
     "inference.covey.dev": ["disaggregatedinferences"],
-    "scheduling.covey.dev": ["compositepodgroups", "podgroups"],
+    "scheduling.covey.dev": ["compositepodgroups", "podgroups", "preemptions"],
 }
 QUICK = PageLimits(recheck=0.3, pace=0.05, patience=120)
 State = dict[str, Any]

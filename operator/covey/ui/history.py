@@ -12,6 +12,7 @@ from covey.admission.nodes import number
 from covey.api import constants as names
 from covey.api import core
 from covey.api.core import rfc3339, seconds
+from covey.api.core.preemption import GIVEN_UP
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.operator.model.objects import Inference
@@ -91,10 +92,11 @@ async def read_story(client: Client, namespace: str, name: str, now: float) -> c
     inference = await client.get(resources.DISAGGREGATED_INFERENCES, name, namespace, type=Inference)
     lister = Lister(client, (namespace,))
     label = f"{names.LABEL_INFERENCE}={name}"
-    pods, composites, groups, about = await asyncio.gather(
+    pods, composites, groups, preemptions, about = await asyncio.gather(
         lister.within(resources.PODS, TimedPod, namespace, "the lives of replicas are not told", labels=label),
         lister.within(resources.COMPOSITE_POD_GROUPS, core.Group, namespace, "units are not told of", labels=label),
         lister.within(resources.POD_GROUPS, core.Group, namespace, "units are not told of", labels=label),
+        lister.within(resources.PREEMPTIONS, core.Preemption, namespace, "who has given way is not told"),
         _events(lister, namespace, f"regarding.kind=DisaggregatedInference,regarding.name={name}"),
     )
     mine = tuple(pod for pod in pods or () if _is_owned_by(pod.metadata, inference))
@@ -104,7 +106,9 @@ async def read_story(client: Client, namespace: str, name: str, now: float) -> c
         pod_events = await _events(lister, namespace, "regarding.kind=Pod")
         events += (event for event in pod_events or () if event.regarding.uid in uids)
     roots = tuple(group for group in [*(composites or ()), *(groups or ())] if _is_owned_by(group.metadata, inference))
-    return tell(HistorySources(inference, mine, roots, tuple(events), tuple(lister.denied)), now)
+    return tell(
+        HistorySources(inference, mine, roots, tuple(events), tuple(preemptions or ()), tuple(lister.denied)), now
+    )
 
 
 async def _events(lister: Lister, namespace: str, fields: str) -> list[StoredEvent] | None:
@@ -128,6 +132,7 @@ def tell(chronicle: HistorySources, now: float) -> contract.History:
     events = [
         *_of_resource(chronicle.inference),
         *_of_groups(chronicle.groups),
+        *_of_preemptions(chronicle),
         *_of_pods(chronicle.pods),
         *_of_lanes(lanes),
         *_of_events(chronicle),
@@ -244,6 +249,25 @@ def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.HistoryEvent]:
             message = f"what comes free in {kept.where} is kept for it"
             message = f"{kept.message}; {message}" if kept.message else message
             yield _event(kept.since, "waiting", kept.purpose or "Reserved", message, "status", unit=place, object=who)
+
+
+def _of_preemptions(chronicle: HistorySources) -> Iterator[contract.HistoryEvent]:
+    """Yield what others have given up for a unit; who gives way now is told by the claim of its root."""
+    roots = {group.metadata.uid: group for group in chronicle.groups}
+    for preemption in chronicle.preemptions:
+        root, spec, status = roots.get(preemption.spec.beneficiary.uid), preemption.spec, preemption.status
+        if root is None or not status.outcome:
+            continue
+        unit = root.metadata.label(names.LABEL_UNIT)
+        place: dict[str, Any] = {
+            "unit": small(number(unit)) if unit is not None else None,
+            "object": f"Preemption/{preemption.metadata.name}",
+        }
+        begun = preemption.metadata.creation_timestamp
+        yield _event(begun, "waiting", spec.reason, f"{spec.summary} to give way", "status", **place)
+        tone = "Warning" if status.outcome == GIVEN_UP else "Normal"
+        message = f"{status.outcome}: {status.message}"
+        yield _event(status.end_time, "waiting", status.reason, message, "status", type=tone, **place)
 
 
 def _of_pods(pods: Iterable[TimedPod]) -> Iterator[contract.HistoryEvent]:

@@ -55,4 +55,5 @@ class HistorySources:
     pods: tuple[TimedPod, ...] = ()
     groups: tuple[core.Group, ...] = ()
     events: tuple[StoredEvent, ...] = ()
+    preemptions: tuple[core.Preemption, ...] = ()
     denied: tuple[Denied, ...] = ()

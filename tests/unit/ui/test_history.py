@@ -112,6 +112,26 @@ def test_a_claim_says_for_what_and_who_gives_way() -> None:
     assert found.message == "takes decode/3 of dev/batch-0; what comes free in rack b0/r1 is kept for it"
 
 
+def test_a_preemption_when_it_has_ended_says_who_gave_way_and_how_it_ended() -> None:
+    root = told(expanded("llm")["llm-0"])
+    assert isinstance(root, core.Group)
+    body = {
+        "metadata": {"name": "llm-0-1", "namespace": "default", "creationTimestamp": "2026-01-01T00:02:00Z"},
+        "spec": {
+            "beneficiary": {"kind": "CompositePodGroup", "name": "llm-0", "uid": root.metadata.uid},
+            "reason": "Priority",
+            "summary": "1 pod of default/web",
+        },
+    }
+    end = {"outcome": "GivenUp", "reason": "Refused", "message": "not evicted", "endTime": "2026-01-01T00:03:00Z"}
+    going, ended = (msgspec.convert({**body, "status": status}, core.Preemption) for status in ({}, end))
+    story = tell(HistorySources(resource(), groups=(root,), preemptions=(going, ended)), NOW)
+    assert [(each.time, each.reason, each.message, each.unit) for each in story.events if each.kind == "waiting"] == [
+        ("2026-01-01T00:02:00Z", "Priority", "1 pod of default/web to give way", 0),
+        ("2026-01-01T00:03:00Z", "Refused", "GivenUp: not evicted", 0),
+    ]
+
+
 def test_events_by_what_was_done_and_repeated_ones() -> None:
     series = {"count": 4, "lastObservedTime": "2026-01-01T00:09:00.000000Z"}
     events = (
