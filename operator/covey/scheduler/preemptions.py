@@ -228,6 +228,8 @@ class PreemptionWriter:
     def _note_served(self) -> None:
         served = self._is_served()
         metrics.PREEMPTIONS_SERVED.set(int(served))
+        for root in self._victims if served else ():
+            self._look_at(root)
         if not served:
             log.warning(
                 "no Preemptions: the API server does not know the kind; nobody is told of them until its CRD is applied"
