@@ -171,7 +171,7 @@ def sidecar_that_restarted(site: Site) -> Iterator[None]:
 
 
 def claim_in_flight(site: Site) -> Iterator[None]:
-    """Somebody drains for a gang of higher priority, which gets the room when it has gone."""
+    """Somebody drains for a gang of higher priority, which gets the room when it has gone; this release tells of it."""
     classes = {"background": 1, "online": 1000}
     for name, value in classes.items():
         site.cluster.api(
@@ -189,6 +189,12 @@ def claim_in_flight(site: Site) -> Iterator[None]:
     yield
     site.finish_drains()
     eventually(lambda: len([pod for pod in site.pods(inference="chat") if serves(pod)]) == 1, 120, "it has the room")
+    path = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{site.namespace}/preemptions"
+
+    def outcomes() -> list[str]:
+        return [item.get("status", {}).get("outcome", "") for item in site.cluster.api("GET", path)["items"]]
+
+    eventually(lambda: outcomes() == ["Placed"], 120, "the claim of the earlier release has its Preemption")
     assert kept <= uids(site.pods(inference="batch"))
 
 
