@@ -11,7 +11,7 @@ import pytest
 from kubernetes.client import ApiClient, ApiException
 
 from cluster.workbench import name_of
-from install.chart import Object
+from install.chart import NAMESPACE, Object
 from install.test_installation import DINFS, await_covey, pods
 from localcluster import Cluster, eventually, request, status_of
 from localcluster.programs import ROOT
@@ -132,6 +132,7 @@ def test_a_tenants_own_pods_pass(tenant: ApiClient, pod: Object) -> None:
     request(tenant, "DELETE", f"{made}?gracePeriodSeconds=0")
 
 
+@pytest.mark.usefixtures("tenant")
 def test_a_group_of_a_resource_is_made_by_covey_alone(cluster: Cluster) -> None:
     """A claim could name it, and nobody would ever take it down."""
     owner = {
@@ -153,18 +154,30 @@ def test_a_group_of_a_resource_is_made_by_covey_alone(cluster: Cluster) -> None:
     request(cluster.client, "DELETE", f"{path}/mine")
 
 
+@pytest.mark.usefixtures("tenant")
 def test_a_preemption_is_written_by_covey_alone(cluster: Cluster) -> None:
-    """Who is left aside for whom is read from it again."""
+    """Who is left aside for whom is read from it again; the garbage collector may change its metadata."""
     path = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{TEAM}/preemptions"
     victim = {"uid": "1", "kind": "Pod", "namespace": TEAM, "workload": "web", "pods": 1}
     beneficiary = {"kind": "PodGroup", "name": "mine", "uid": "2"}
     spec = {"beneficiary": beneficiary, "reason": "Priority", "summary": "1 pod of web", "victims": [victim]}
     kind = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "Preemption"}
-    with pytest.raises(ApiException) as caught:
-        request(cluster.client, "POST", path, {**kind, "metadata": {"name": "mine"}, "spec": spec})
-    said = status_of(caught.value)["message"]
-    assert "ValidatingAdmissionPolicy 'covey-preemptions'" in said
-    assert "are written by Covey's scheduler process alone" in said
+    made = {**kind, "metadata": {"name": "mine"}, "spec": spec}
+    forged = {"status": {"outcome": "GivenUp", "victims": [{"uid": "1", "state": "Late"}]}}
+
+    def refused(method: str, where: str, body: Any) -> None:
+        with pytest.raises(ApiException) as caught:
+            request(cluster.client, method, where, body)
+        said = status_of(caught.value)["message"]
+        assert "ValidatingAdmissionPolicy 'covey-preemptions'" in said
+        assert "are written by Covey's scheduler process alone" in said
+
+    refused("POST", path, made)
+    with cluster.service_account_client(NAMESPACE, "covey-scheduler") as scheduler:
+        request(scheduler, "POST", path, made)
+    refused("PATCH", f"{path}/mine/status", forged)
+    request(cluster.client, "PATCH", f"{path}/mine", {"metadata": {"labels": {"mine": "yes"}}})
+    request(cluster.client, "DELETE", f"{path}/mine")
 
 
 def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Object) -> None:
