@@ -12,18 +12,20 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 from typing_extensions import TypeVar
 
 from covey.kube import request as requests
-from covey.kube.connection import Connection, load
 from covey.kube.errors import Gone, Undecodable
 from covey.kube.request import Request
 from covey.kube.resources import Resource
-from covey.kube.transport import Transport
 from covey.kube.watch import EventType, LineBuffer, OnUnreadable, decode, decode_chunk, decode_event
+
+if TYPE_CHECKING:
+    from covey.kube.connection import Connection
+    from covey.kube.transport import Transport
 
 T = TypeVar("T", default=dict[str, Any])
 
@@ -61,7 +63,7 @@ class Client:
         connections: int = 64,
         silence: float = _SILENCE,
         generator: random.Random | None = None,
-        transport: Callable[..., Transport] = Transport,
+        transport: Callable[..., Transport] | None = None,
     ) -> None:
         self.namespace = connection.namespace
         #: At most that many requests at once, watches included; 0 for no bound.
@@ -69,6 +71,11 @@ class Client:
         self._manager = field_manager
         self._silence = silence
         self._random = generator or random.Random()  # noqa: S311 - it spreads load, it keeps no secret
+        if transport is None:
+            # With libraries that take 150 ms, which `covey plan` without a cluster does not need.
+            from covey.kube import transport as transports  # noqa: PLC0415 - see above
+
+            transport = transports.Transport
         self._transport = transport(connection, user_agent=user_agent, connections=connections, generator=self._random)
 
     @classmethod
@@ -94,6 +101,8 @@ class Client:
         Raises:
             ConfigurationError: nothing usable was found.
         """
+        from covey.kube.connection import load  # noqa: PLC0415 - as the transport
+
         connection = await load(path, context)
         async with cls(
             connection, user_agent=user_agent, field_manager=field_manager, connections=connections

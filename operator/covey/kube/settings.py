@@ -19,7 +19,7 @@ from pydantic.alias_generators import to_camel
 
 from covey.api.constants import DEFAULT_NAMESPACE
 from covey.api.durations import parse_duration
-from covey.observability.http import is_off, parse_address
+from covey.observability.addresses import is_off, parse_address
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
 
 from aiohttp import web
 
 from covey.observability import metrics
+from covey.observability.addresses import is_off, parse_address
 from covey.observability.listener import BoundedListener, bind
 
 #: Says whether all is well, and a line of text for the caller.
 Probe = Callable[[], tuple[bool, str]]
-
-#: Addresses that switch an endpoint off, as controller-runtime's flags do.
-_OFF: Final = frozenset({"", "0"})
-#: Hosts that only this machine, or this pod, can reach.
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +27,6 @@ class Served:
 
     metrics_url: str | None
     health_url: str | None
-
-
-def parse_address(text: str) -> tuple[str | None, int]:
-    """Host (None: all interfaces) and port of ``:8080``, ``127.0.0.1:0`` or ``[::1]:8080``.
-
-    Raises:
-        ValueError: anything else.
-    """
-    host, colon, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not port.isdecimal() or int(port) > 0xFFFF or (":" in bare and bare == host):
-        raise ValueError(f"{text!r} is no address: expected HOST:PORT or :PORT")
-    return bare or None, int(port)
-
-
-def is_off(address: str) -> bool:
-    """Tell whether an address switches its endpoint off."""
-    return address in _OFF
-
-
-def is_loopback(address: str) -> bool:
-    """Tell whether an address is reached from this machine alone.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return parse_address(address)[0] in _LOOPBACK
 
 
 @asynccontextmanager

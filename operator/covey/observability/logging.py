@@ -8,36 +8,44 @@ the same form through the same handler, and a program that never calls ``configu
 Keys bound with ``structlog.contextvars.bound_contextvars`` follow a task through everything it calls.
 """
 
+from __future__ import annotations
+
 import logging
 import sys
-from typing import Any, Final, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
-import orjson
-import structlog
-from structlog.tracebacks import ExceptionDictTransformer
-from structlog.typing import EventDict, Processor, WrappedLogger
-
-Format = Literal["json", "console"]
-Logger = structlog.stdlib.BoundLogger
+if TYPE_CHECKING:
+    from covey.observability.log_forms import Format, Logger
 
 _LEVELS: Final = ("debug", "info", "warning", "error")
 #: These would repeat every probe and every call of kube-scheduler.
 _SILENT: Final = ("aiohttp.access",)
-_HEAD: Final = ("ts", "level", "logger", "event")
-_CALL: Final[list[Processor]] = [
-    structlog.stdlib.filter_by_level,
-    structlog.contextvars.merge_contextvars,
-    structlog.stdlib.PositionalArgumentsFormatter(),
-    structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-]
+
+
+class _Deferred:
+    """A logger that imports structlog only when a line is written: that takes 50 ms, and most commands write none."""
+
+    def __init__(self, name: str) -> None:
+        self._standard = logging.getLogger(name)
+        self._wrapped: Logger | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _LEVELS and not self._standard.isEnabledFor(logging.getLevelNamesMapping()[name.upper()]):
+            return _write_nothing
+        if self._wrapped is None:
+            from covey.observability.log_forms import wrap_logger  # noqa: PLC0415 - see above
+
+            self._wrapped = wrap_logger(self._standard)
+        return getattr(self._wrapped, name)
+
+
+def _write_nothing(*_values: object, **_keys: object) -> None:
+    """The level is off."""
 
 
 def get_logger(name: str) -> Logger:
     """A logger for one module; may be called at import, before ``configure``."""
-    wrapped = structlog.wrap_logger(
-        logging.getLogger(name), processors=_CALL, wrapper_class=Logger, cache_logger_on_first_use=True
-    )
-    return cast("Logger", wrapped)
+    return cast("Logger", _Deferred(name))
 
 
 def configure(level: str = "info", format: Format = "json", stream: TextIO | None = None) -> None:  # noqa: A002 - as --log-format
@@ -57,7 +65,9 @@ def configure(level: str = "info", format: Format = "json", stream: TextIO | Non
         raise ValueError(f"unknown log format {format!r}: json or console")
     stream = stream or sys.stderr
     output = logging.StreamHandler(stream)
-    output.setFormatter(_formatter(format, colors=stream.isatty()))
+    from covey.observability.log_forms import make_formatter  # noqa: PLC0415 - as structlog above
+
+    output.setFormatter(make_formatter(format, colors=stream.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [output]
     root.setLevel(level.upper())
@@ -65,29 +75,3 @@ def configure(level: str = "info", format: Format = "json", stream: TextIO | Non
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
     for name in _SILENT:
         logging.getLogger(name).disabled = True
-
-
-def _formatter(format: Format, *, colors: bool) -> logging.Formatter:  # noqa: A002 - as in configure
-    shared: list[Processor] = [
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-    ]
-    last: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    if format == "json":
-        # Without local variables: they can hold tokens, and whole caches.
-        traces = ExceptionDictTransformer(show_locals=False, max_frames=20)
-        last += [structlog.processors.ExceptionRenderer(traces), _render]
-    else:
-        last.append(structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="ts"))
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[structlog.contextvars.merge_contextvars, structlog.stdlib.ExtraAdder()],
-        processors=[*shared, *last],
-    )
-
-
-def _render(_logger: WrappedLogger, _method: str, entry: EventDict) -> str:
-    """JSON with the head first; what JSON does not know is shown by its repr, never an error."""
-    ordered: dict[str, Any] = {key: entry.pop(key) for key in _HEAD if key in entry}
-    ordered.update(entry)
-    return orjson.dumps(ordered, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()

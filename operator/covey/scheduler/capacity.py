@@ -24,7 +24,7 @@ from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
 from covey.placement.model import Gang, Shape, Topology
 from covey.placement.question.demands import note_outstanding
-from covey.scheduler.settings import SYSTEM_PRIORITY
+from covey.scheduler.defaults import SYSTEM_PRIORITY
 
 _Change = Callable[[Inventory], None]
 

@@ -56,9 +56,9 @@ from covey.placement.cluster import resources
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Verdict
 from covey.scheduler.cache import Cache
+from covey.scheduler.defaults import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
 from covey.scheduler.holding import Holding
 from covey.scheduler.quotas import Quotas
-from covey.scheduler.settings import MAX_MIN_RUN, MAX_PREEMPTIONS_PER_MINUTE
 from covey.scheduler.surroundings import root_priority
 
 log = get_logger(__name__)

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from covey.api.constants import RESOURCE_MEMBER
 from covey.api.yaml_dialect import dump
-from covey.observability.http import parse_address
+from covey.observability.addresses import parse_address
 from covey.scheduler.settings import EVERY_POD, SchedulerSettings
 
 #: Longer than the longest ``timeoutSeconds`` of a gang, so that the barrier always ends a call itself.

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from covey.observability import scheduler_metrics as metrics
-from covey.observability.http import parse_address
+from covey.observability.addresses import parse_address
 from covey.observability.listener import BoundedListener, Bounds, bind
 from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.certificates import Certificates

@@ -30,9 +30,9 @@ from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.overlay import overlay
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.defaults import MAX_HOLD
 from covey.scheduler.operator_lease import ALWAYS, LOOK, OperatorLease
 from covey.scheduler.plugin import Handle, Plugin
-from covey.scheduler.settings import MAX_HOLD
 
 #: Seconds that holds may be late to end.
 LATE: Final = 0.02

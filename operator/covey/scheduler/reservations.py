@@ -43,8 +43,8 @@ from covey.scheduler.arrivals import Arrivals
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
 from covey.scheduler.claims import LATE, ClaimBounds, Claims
+from covey.scheduler.defaults import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
 from covey.scheduler.holding import Holding
-from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
 from covey.scheduler.surroundings import root_priority
 
 

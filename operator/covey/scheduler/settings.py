@@ -13,19 +13,19 @@ from pydantic import Field, model_validator
 
 from covey.api.constants import DEFAULT_SCHEDULER_NAME
 from covey.kube.settings import Address, File, LeaderSettings, Name, Names, Namespace, Seconds, SettingError
-from covey.observability.http import is_loopback
+from covey.observability.addresses import is_loopback
+from covey.scheduler.defaults import (
+    MAX_HOLD,
+    MAX_MIN_RUN,
+    MAX_PREEMPTIONS_PER_MINUTE,
+    MAX_RESERVATIONS,
+    MAX_RESERVATIONS_PER_NAMESPACE,
+    MAX_RESERVED_PERCENT,
+    SYSTEM_PRIORITY,
+)
 
-#: ``system-cluster-critical``, the lower of the two classes that Kubernetes keeps for the system.
-SYSTEM_PRIORITY: Final = 2_000_000_000
 #: In place of resources: the guard is asked for every pod.
 EVERY_POD: Final = "*"
-# Defaults of parts that are made without settings, too.
-MAX_HOLD: Final = 120.0
-MAX_RESERVATIONS: Final = 4
-MAX_RESERVATIONS_PER_NAMESPACE: Final = 1
-MAX_RESERVED_PERCENT: Final = 5
-MAX_PREEMPTIONS_PER_MINUTE: Final = 6
-MAX_MIN_RUN: Final = 1800.0
 _ACCELERATORS: Final = (
     "nvidia.com/gpu",
     "amd.com/gpu",

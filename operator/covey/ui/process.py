@@ -8,7 +8,8 @@ from collections.abc import Callable
 from covey.kube.clock import SYSTEM
 from covey.kube.connection import Connection
 from covey.kube.process import take_signals
-from covey.observability.http import is_loopback, serve
+from covey.observability.addresses import is_loopback
+from covey.observability.http import serve
 from covey.observability.logging import get_logger
 from covey.ui.auth import Authenticator, LinkAuthenticator, TokenAuthenticator
 from covey.ui.limits import DEFAULT, PageLimits

@@ -10,7 +10,8 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import unused_port
 
-from covey.observability.http import parse_address, serve_health
+from covey.observability.addresses import parse_address
+from covey.observability.http import serve_health
 from covey.observability.listener import BoundedListener, Bounds, bind
 
 

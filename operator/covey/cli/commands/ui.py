@@ -14,7 +14,7 @@ from covey.cli.errors import CommandError
 from covey.cli.settings import load_settings, options
 from covey.kube.connection import context_name, load, load_server
 from covey.kube.errors import KubeError
-from covey.observability.http import is_loopback
+from covey.observability.addresses import is_loopback
 from covey.observability.logging import configure
 from covey.ui.process import serve_link, serve_tokens
 from covey.ui.settings import PageSettings
