@@ -16,9 +16,9 @@ from typing import Final
 
 from bench.machine import describe_machine
 from bench.plan_floor import GPUS, NODES_PER_RACK, TOPOLOGY, named, node, role, shape
-from covey.admission.round import Answer, plan_round
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
+from rounds import Answer, plan_round
 
 PODS: Final = 8
 ONE: Final = shape(1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from builders.holds import hold_all
 from builders.members import GATE, group, member, node, role_groups, unit
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.taken_room import counted_shape, hold_all
+from covey.admission.taken_room import counted_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Topology

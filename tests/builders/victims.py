@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from builders.holds import hold_all
 from builders.members import group, pod, unit
 from covey.admission.ordinary import OrdinaryPod
-from covey.admission.taken_room import counted_shape, hold_all
+from covey.admission.taken_room import counted_shape
 from covey.admission.victims import Candidate
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory

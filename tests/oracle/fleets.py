@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from covey.admission.round import Outcome, plan_round
 from covey.placement.model import Gang, Plan, Verdict
 from oracle import build, cpsat
 from oracle.case import Case
@@ -15,6 +14,7 @@ from oracle.checker import check, fill_of
 from oracle.draws import Draw, Seeded
 from oracle.judge import exact
 from oracle.written import node, shape
+from rounds import Outcome, plan_round
 
 
 @dataclass(frozen=True)

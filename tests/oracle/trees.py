@@ -17,7 +17,6 @@ from ortools.sat.python import cp_model
 
 from covey.admission import gangs
 from covey.admission.gangs import Surroundings, build_gang
-from covey.admission.round import plan_round
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
@@ -27,6 +26,7 @@ from covey.placement.question.demands import minimum_demands
 from covey.placement.question.minimum_choice import RULES, count_costly_rules, look
 from oracle import facts
 from oracle.written import GPU, node, shape
+from rounds import plan_round
 
 TOPOLOGY = Topology("floor", (Level("zone", ("zone",)), Level("block", ("block",)), Level("rack", ("rack",))))
 LEVELS = ("zone", "block", "rack")

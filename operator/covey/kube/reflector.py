@@ -100,6 +100,11 @@ class Reflector(Generic[T]):
         return self._resource.plural
 
     @property
+    def type(self) -> type[T]:
+        """As what its objects are read."""
+        return self._type
+
+    @property
     def silence(self) -> float:
         """Seconds since the API server was last heard of."""
         return self._clock.monotonic() - self.last_contact
@@ -108,6 +113,11 @@ class Reflector(Generic[T]):
     def store(self) -> dict[Key, T]:
         """The objects by (namespace, name)."""
         return self._objects.items
+
+    def put(self, item: T) -> None:
+        """Take an object as a watch would bring it; for a copy that nobody keeps current."""
+        for change in self._objects.update(item):
+            self._announce(change)
 
     def subscribe(self, on_event: OnEvent[T]) -> None:
         """Call ``on_event(kind, new_or_last, previous)`` for every change from now on."""

@@ -24,7 +24,6 @@ import msgspec
 from covey.admission.compiled_units import stand_in
 from covey.admission.growth import Site
 from covey.admission.headroom import HeadroomAnswer, most_feasible, within_quota
-from covey.admission.reservation import Reservations, confine
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.manifests.documents import read_documents
@@ -65,12 +64,10 @@ def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
     Args:
         planned: what was planned; its inventory is as it was afterwards.
     """
-    reserved: Reservations[str] = Reservations()
-    for number, kept in enumerate(planned.kept):
-        reserved.keep(str(number), kept)
+    world = planned.world
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         sites = [
-            Site(confine(gang, reserved, surplus=True)[0], lacks=bool(unit.absent))
+            Site(world.reservations.confine(gang, surplus=True)[0], lacks=bool(unit.absent))
             for unit, gang in zip(workload.units, gangs, strict=True)
         ]
         yield _report(workload, gangs, [_ask(name, workload, sites, planned) for name in _roles(gangs)])
@@ -79,9 +76,8 @@ def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
 def _ask(role: str, workload: PlannedWorkload, sites: Sequence[Site], planned: Planned) -> HeadroomAnswer:
     is_shared = role in workload.summed
     answer = most_feasible(role, sites, planned.inventory, is_shared=is_shared)
-    if planned.tenants is None:
-        return answer
-    return within_quota(answer, sites, partial(planned.tenants.room_for, sites[0].gang), is_shared=is_shared)
+    root = workload.units[0].key
+    return within_quota(answer, sites, partial(planned.world.quotas.room_for, root), is_shared=is_shared)
 
 
 def _roles(gangs: Sequence[Gang]) -> list[str]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from covey.admission.defrag import Consolidation, Mobile, MovePlan
 from covey.admission.gangs import Surroundings, UnplannableError, build_gang
 from covey.admission.moves import ReplicaMove
-from covey.admission.taken_room import counted_shape
 from covey.admission.topologies import kept_preset
 from covey.manifests.errors import InputError
 from covey.placement.anti_affinity import pod_spread_of
 from covey.placement.cluster.shape import unmodelled_constraints
 from covey.placement.model import Gang, Refusal, Verdict, where
-from covey.planning.preemptions import candidates_of, leaves
+from covey.planning.preemptions import leaves
 from covey.planning.report import ConsolidationReport, MoveReport
-from covey.planning.run import Planned, volumes_of
+from covey.planning.run import Planned
 
 
 def consolidate(planned: Planned, name: str | None, free: str | None) -> ConsolidationReport:
@@ -37,7 +35,8 @@ def consolidate(planned: Planned, name: str | None, free: str | None) -> Consoli
     if name is not None:
         gang = _gang(planned, every, name)
         goal = f"{name} unit {gang.unit}"
-        allowed = gang if planned.tenants is None else planned.tenants.confine(gang, surplus=False)
+        roots = {mobile.unit.root.metadata.uid: key for key, mobile in planned.world.candidates.items()}
+        allowed = planned.world.allowed(roots[gang.uid]) if _lacks_minimum(gang) else gang
         if isinstance(allowed, Refusal):
             message = f"{goal}: no moves help: {allowed.reasons[0].message}"
             return ConsolidationReport(goal, allowed.verdict.value, (), (), (), least=False, message=message)
@@ -51,8 +50,8 @@ def consolidate(planned: Planned, name: str | None, free: str | None) -> Consoli
 
 
 def _mobiles(planned: Planned) -> Iterator[Mobile]:
-    shape = partial(counted_shape, volumes=volumes_of(planned.facts))
-    for candidate in candidates_of(planned).values():
+    shape = planned.world.shape
+    for candidate in planned.world.candidates.values():
         unit = candidate.unit
         constraints = unit.root.spec.scheduling_constraints
         topology = planned.inventory.topologies.get(

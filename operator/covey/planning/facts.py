@@ -9,20 +9,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from covey.admission import obstacles
-from covey.admission.compiled_units import build_units, stand_in
-from covey.admission.nodes import Key
+from covey.admission.compiled_units import stand_in
 from covey.admission.taken_room import counted_shape
 from covey.admission.topologies import TopologyChoice, presets_in_use
-from covey.admission.victims import Candidate, root_priority
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
-from covey.api.constants import LABEL_POD_GROUP, SCHEDULING_API, SCHEDULING_GROUP
+from covey.api.constants import SCHEDULING_API, SCHEDULING_GROUP
 from covey.manifests.documents import Document, read_documents
 from covey.manifests.errors import InputError, ManifestPath
 from covey.manifests.strict import read_checked
@@ -38,7 +35,6 @@ from covey.placement.cluster.device_claims import (
     templates_of,
 )
 from covey.placement.cluster.presets import LabelCounts
-from covey.placement.cluster.shape import shape_of
 from covey.placement.cluster.slices import DeviceCounts, Requests
 
 T = TypeVar("T", core.Node, core.Pod)
@@ -90,8 +86,7 @@ class ClusterFacts:
     namespaces: tuple[core.Namespace, ...] = ()
     #: The revisions of DisaggregatedInferences, which say as what their pods were made.
     revisions: tuple[ControllerRevision, ...] = ()
-    #: Why nothing can be planned that asks for a resource; the nodes have their devices of drivers already.
-    refused: Callable[[str], str | None] | None = None
+    #: Without it the nodes have no devices of drivers.
     devices: DeviceFacts | None = None
     limit_ranges: tuple[core.LimitRange, ...] = ()
     runtime_classes: tuple[core.RuntimeClass, ...] = ()
@@ -112,26 +107,6 @@ class ClusterFacts:
     def classes(self) -> dict[str, core.PriorityClass]:
         """The priority classes by name."""
         return {class_.metadata.name: class_ for class_ in self.priority_classes}
-
-    def units(self) -> dict[Key, Candidate]:
-        """The units whose groups are there, with their pods, by the keys of their roots."""
-        classes = self.classes()
-        owners: dict[tuple[str, str], list[core.Group]] = {}
-        for group in self.groups:
-            owner = group.metadata.controller
-            owners.setdefault((group.metadata.namespace, owner.uid if owner else ""), []).append(group)
-        pods: dict[tuple[str, str], list[core.Pod]] = {}
-        for pod in self.pods:
-            pod_owner = pod.metadata.controller
-            if pod.metadata.label(LABEL_POD_GROUP) is not None and podstate.counts(pod):
-                pods.setdefault((pod.metadata.namespace, pod_owner.uid if pod_owner else ""), []).append(pod)
-        units: dict[Key, Candidate] = {}
-        for owned, groups in owners.items():
-            members = pods.get(owned, [])
-            leaf_of = {pod.metadata.uid: pod.metadata.label(LABEL_POD_GROUP) or "" for pod in members}
-            for unit in build_units(groups, members, leaf_of, {}):
-                units[unit.key] = Candidate(unit, root_priority(unit.root, unit.pods, classes) or 0)
-        return units
 
 
 def read_facts(
@@ -184,8 +159,6 @@ class DeviceFacts:
     claims: Mapping[tuple[str, str], core.ResourceClaim] = field(default_factory=dict)
     templates: Mapping[tuple[str, str], core.ResourceClaimTemplate] = field(default_factory=dict)
     classes: DeviceClasses | None = None
-    #: Why the extended resources of a pod are too many devices.
-    excess: Callable[[Requests], str | None] = lambda _requests: None
 
     def asks(self, pod: core.Pod) -> Mapping[DeviceAsk, int]:
         """List all that the claims of a pod ask for: those that were made for it, else those that templates would become.
@@ -197,21 +170,6 @@ class DeviceFacts:
             if key not in self.templates:
                 raise UnsupportedClaimError(f"ResourceClaimTemplate {key[1]} is not known: give it beside the nodes")
         return asks_of_pod(pod, self.claims) + asks_of_templates(pod, self.templates)
-
-    def obstacle(self, pod: core.Pod) -> str | None:
-        """The reason for which a pod cannot be planned, its claims taken for made."""
-        if excess := self.excess(shape_of(pod).requests):
-            return excess
-        if pod.spec.resource_claims:
-            try:
-                refusals = map(self.classes.refusal, self.asks(pod)) if self.classes else ()
-                problem = next(filter(None, refusals), None)
-            except UnsupportedClaimError as error:
-                problem = str(error)
-            if problem:
-                return problem
-            pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resource_claims=None))
-        return obstacles.obstacle(pod)
 
     def count(self, pod: core.Pod) -> core.Pod:
         """The pod with what its claims ask for, as overhead."""
@@ -226,15 +184,12 @@ class DeviceFacts:
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, overhead=overhead)) if more else pod
 
 
-def with_devices(
-    facts: ClusterFacts, things: Iterable[core.DeviceObject], pods: Iterable[core.Pod] = ()
-) -> ClusterFacts:
-    """The facts with devices among what the nodes have, and with the resources that cannot be planned with.
+def with_devices(facts: ClusterFacts, things: Iterable[core.DeviceObject]) -> ClusterFacts:
+    """The facts with devices among what the nodes have.
 
     Args:
         facts: nodes as they are, and the pods that hold room on them.
         things: slices, classes, claims with their templates, and taint rules of the cluster.
-        pods: those that are to be planned.
     """
     counts, things = DeviceCounts(), tuple(things)
     claims = {thing.metadata.key: thing for thing in things if isinstance(thing, core.ResourceClaim)}
@@ -252,20 +207,20 @@ def with_devices(
             counts.set_claim(thing, owners.get(thing.metadata.key))
         elif not isinstance(thing, core.ResourceClaimTemplate):
             _SETTERS[type(thing)](counts, thing)
-    for pod, is_planned in chain(((pod, False) for pod in facts.pods), ((pod, True) for pod in pods)):
+    for pod in facts.pods:
         if not pod.spec.resource_claims or core.is_terminal(pod) or obstacles.foreign_gates(pod):
             continue
         with suppress(UnsupportedClaimError):
             asks = known.asks(pod).keys()
-            counts.ask(pod, asks, () if is_planned else obstacles.find_yielding(pod, asks, claims))
+            counts.ask(pod, asks, obstacles.find_yielding(pod, asks, claims))
     deque(counts.judge(), maxlen=0)
-    known = replace(known, classes=counts.classes, excess=counts.find_excess)
+    known = replace(known, classes=counts.classes)
     held: dict[str, list[tuple[str, Requests]]] = {}
     for pod in facts.pods:
         if counts.has_claim(pod.metadata.uid) and (place := podstate.holding(pod)):
             held.setdefault(place, []).append((pod.metadata.uid, counted_shape(known.count(pod)).requests))
     nodes = tuple(counts.extend(node, held.get(node.metadata.name, ())) for node in facts.nodes)
-    return replace(facts, nodes=nodes, refused=counts.problem if counts.classes.problems else None, devices=known)
+    return replace(facts, nodes=nodes, devices=known)
 
 
 def read_topology(document: Document) -> core.ClusterTopology:

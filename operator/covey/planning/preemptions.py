@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from covey.admission.gangs import wants_minimum
@@ -36,36 +37,42 @@ def preemptions_of(planned: Planned, now: float, *, ordinary_pods: bool = False)
         now: seconds since the epoch.
         ordinary_pods: whether those of the cluster may be evicted.
     """
-    candidates = candidates_of(planned)
+    world = planned.world
+    candidates, quotas = world.candidates, world.quotas
     classes = planned.facts.classes()
     pods = [*planned.facts.pods, *(pod for workload in planned.workloads for pod in workload.pods.values())]
     leaving = {pod.metadata.uid for pod in pods if leaves(pod)}
-    terms, tenants = Terms(now), planned.tenants
+    terms = Terms(now)
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         named = classes.get(workload.priority_class or "")
         for unit, gang in zip(workload.units, gangs, strict=True):
             if not wants_minimum(gang) or unit.absent:
                 continue
-            allowed = gang if tenants is None else tenants.confine(gang, surplus=False)
-            rights = tenants.rights(gang) if tenants is not None else ()
+            entry = world.entry(unit.key)
+            allowed = world.allowed(unit.key)
             is_never = named is not None and named.preemption_policy == "Never"
-            if (taking := _reclaim(planned, gang, candidates, terms, leaving, rights)) is not None:
+            if (
+                taking := _reclaim(planned, gang, candidates, terms, leaving, _in_order(quotas.rights(entry)))
+            ) is not None:
                 yield _report(workload, gang, taking, reclaims=True)
             elif is_never and not isinstance(allowed, Refusal):
                 yield _report(workload, gang, Nobody(Verdict.INFEASIBLE), _NEVER)
             elif isinstance(allowed, Refusal):
-                inside = tenants.rights_inside(gang) if tenants is not None and not is_never else ()
+                inside = () if is_never else quotas.claims_inside(entry)
                 taking = _reclaim(planned, gang, candidates, terms, leaving, inside)
                 yield _report(workload, gang, taking or Nobody(Verdict.INFEASIBLE), _BY_QUOTA)
             else:
                 ordinary = find_ordinary(planned.facts.pods, gang.priority) if ordinary_pods else []
-                own = [
-                    candidate
-                    for key, candidate in candidates.items()
-                    if tenants is None or tenants.has_queue_of(key, gang)
-                ]
+                own = [candidate for key, candidate in candidates.items() if quotas.shares_queue(key, unit.key)]
                 answer = search(allowed, planned.inventory, own, terms, ordinary=ordinary, freeing=leaving)
                 yield _report(workload, gang, answer)
+
+
+def _in_order(rights: Iterable[Right]) -> Iterator[Right]:
+    """The rights by which anybody has something to give back."""
+    for right in rights:
+        if order := right.find_order():
+            yield replace(right, order=order)
 
 
 def _reclaim(
@@ -88,15 +95,6 @@ def _reclaim(
 def leaves(pod: core.Pod) -> bool:
     """Tell whether the room of a pod comes free by itself."""
     return podstate.is_terminating(pod) or podstate.drains_until(pod) is not None
-
-
-def candidates_of(planned: Planned) -> Mapping[Key, Candidate]:
-    """Units of the cluster and of the files, by the keys of their roots; a unit of a file stands for that of the cluster."""
-    units = planned.facts.units()
-    for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
-        for unit, gang in zip(workload.units, gangs, strict=True):
-            units[unit.key] = Candidate(unit, gang.priority)
-    return units
 
 
 def _report(

@@ -17,7 +17,7 @@ from covey.manifests.inference import read_inference
 from covey.operator.model.accepted import read_record
 from covey.planning.facts import ClusterFacts, read_limit_range, read_queue, read_runtime_class, read_topology
 from covey.planning.inferences import inference_workload
-from covey.planning.stored import as_stored, unknown_remarks, with_stored_pods
+from covey.planning.stored import adds_tolerations, as_stored, unknown_remarks, with_stored_pods
 from covey.planning.trees import UPSTREAM_GROUP, PlannedWorkload, TreeDocuments, tree_workloads
 
 _TOPOLOGY = (SCHEDULING_GROUP, "ClusterTopology")
@@ -157,7 +157,7 @@ def workloads_of(manifests: Manifests, facts: ClusterFacts) -> tuple[list[Planne
         if owner:
             pods.setdefault((pod.metadata.namespace, owner), []).append(pod)
     revisions = revisions_of(facts)
-    store = partial(as_stored, facts=facts)
+    store = partial(as_stored, facts=facts, tolerations=adds_tolerations(facts))
     keys = [(inference.metadata.namespace, inference.metadata.name) for _, inference, _ in manifests.inferences]
     workloads = [
         inference_workload(document, inference, number, pods.get(key, ()), revisions.get(key, ()), store)

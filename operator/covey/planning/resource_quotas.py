@@ -85,9 +85,9 @@ def refuse_successors(
     return refuse("; ".join(map(str, short[:3]))) if short else None
 
 
-def refuse(message: str) -> Refusal:
-    """The refusal of a whole unit for one reason."""
-    return Refusal(Verdict.INFEASIBLE, (Reason("", "unit", None, (), 0, 0, None, None, None, (), message),))
+def refuse(message: str, resource: str | None = None, short: str | None = None) -> Refusal:
+    """The refusal of a whole unit for one reason; ``short`` of a resource."""
+    return Refusal(Verdict.INFEASIBLE, (Reason("", "unit", None, (), 0, 0, resource, None, short, (), message),))
 
 
 def charge_of_pod(pod: core.Pod) -> PodCharge:

@@ -1,149 +1,43 @@
-"""Plans workloads on facts, by the scheduler's own code: its trees, its gangs, its planner, its order.
-
-A pass is one of admission, as ``admission.round`` makes it. What is added here: between two units of one resource that
-asks for spread the places of the first are counted, groups that do not exist yet are named, and each workload's planning
-time is taken.
-"""
+"""Plans workloads on facts, by the scheduler itself (``world``), and reports what it decided."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from msgspec import structs
 
-from covey.admission import gangs
-from covey.admission.gangs import Surroundings, UnplannableError
-from covey.admission.nodes import key_of
-from covey.admission.priority import priority_of
-from covey.admission.reservation import Kept, claims_room
-from covey.admission.round import Outcome, Quota, plan_round
-from covey.admission.succession import explain_surplus
-from covey.admission.taken_room import counted_shape, hold_all
+from covey.admission import gangs, obstacles
+from covey.admission.entry import QueueStage
+from covey.admission.gangs import UnplannableError
+from covey.admission.nodes import Key
 from covey.admission.tree import Unit
-from covey.admission.unit_spread import with_occupied_domains
-from covey.admission.victims import Candidate
+from covey.admission.victims import root_priority
 from covey.admission.volumes import Claim, Volumes, claims_of
 from covey.api import core
+from covey.api.constants import REASON_OVER_QUOTA
 from covey.kube.resources import DISAGGREGATED_INFERENCES
 from covey.manifests.errors import InputError
 from covey.model import podstate
+from covey.placement.choice.outcome import make_plan
+from covey.placement.cluster.device_claims import templates_of
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled_constraints
-from covey.placement.model import Gang, Path, Plan, Refusal, Shape, Topology, Verdict
+from covey.placement.model import Gang, Path, Refusal, Shape, Topology, Verdict
 from covey.planning.answer import GangDecision, Teller, reason_reports, topology_report
 from covey.planning.changes import ChangeAnswer, plan_changes
-from covey.planning.facts import ClusterFacts, DeviceFacts, with_devices
+from covey.planning.facts import ClusterFacts
 from covey.planning.inferences import choose_topologies, default_topology
 from covey.planning.report import PlanReport, WorkloadReport
 from covey.planning.resource_quotas import QuotaVerdicts, judge_quotas, refuse
-from covey.planning.tenants import Tenants, uncounted_remarks
 from covey.planning.trees import PlannedWorkload
+from covey.planning.uncounted import uncounted_remarks
+from covey.planning.world import World
 
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """One gang, and the number of the workload that it is a unit of."""
-
-    workload: int
-    unit: Unit
-    gang: Gang
-
-
-class Pass:
-    """A pass over an inventory that nobody else changes; what is placed is held there at once.
-
-    Args:
-        inventory: what is free.
-        reserved: nodes kept for gangs that wait, see `plan_round`.
-        clock: seconds.
-        quota: of the contenders; None where nobody has any.
-        created: what ResourceQuotas keep from being created.
-    """
-
-    def __init__(
-        self,
-        inventory: Inventory,
-        reserved: Sequence[Kept],
-        clock: Callable[[], float],
-        quota: Quota | None = None,
-        created: QuotaVerdicts | None = None,
-    ) -> None:
-        self._inventory = inventory
-        self._created = created or QuotaVerdicts()
-        self._quota = quota
-        self._reserved = reserved
-        self._clock = clock
-        #: Planning time by workload.
-        self.seconds: dict[int, float] = {}
-
-    def run(self, contenders: Sequence[Contender]) -> list[GangDecision]:
-        """Decide about all of them; answers in the order of the arguments."""
-
-        def look(number: int, placed: Sequence[Gang]) -> Gang | Refusal:
-            unit = contenders[number].unit
-            if (refusal := self._created.refusal(unit)) is not None:
-                return refusal
-            if unit.absent:
-                return refuse(gangs.missing(unit, placed[number]) or "groups do not exist yet")
-            return self._with_neighbour_domains(contenders, placed, number)
-
-        def plan_timed(number: int, ask: Callable[[], Plan | Refusal]) -> Plan | Refusal:
-            started = self._clock()
-            answer = ask()
-            workload = contenders[number].workload
-            self.seconds[workload] = self.seconds.get(workload, 0.0) + self._clock() - started
-            return answer
-
-        outcomes = plan_round(
-            [contender.gang for contender in contenders],
-            self._inventory,
-            reserved=self._reserved,
-            look=look,
-            around=plan_timed,
-            quota=self._quota,
-        )
-        return [_decision(outcome) for outcome in sorted(outcomes, key=lambda outcome: outcome.number)]
-
-    def _with_neighbour_domains(self, contenders: Sequence[Contender], placed: Sequence[Gang], place: int) -> Gang:
-        """Return the gang with the domains in which the other units of its workload lie by now."""
-        mine, gang = contenders[place], placed[place]
-        others = [
-            number
-            for number, contender in enumerate(contenders)
-            if contender.workload == mine.workload and number != place
-        ]
-        pods = (pod for n in others for role in placed[n].roles for replica in role.replicas for pod in replica.pods)
-        return with_occupied_domains(
-            gang,
-            self._inventory.topologies[gang.topology],
-            (contenders[number].unit for number in others),
-            {pod.key: pod.node for pod in pods if pod.node is not None},
-            partial(self._inventory.path, gang.topology),
-        )
-
-
-def _decision(outcome: Outcome) -> GangDecision:
-    """Return the decision about a gang, which has all its places by now."""
-    gang, answer = outcome.gang, outcome.plan
-    if isinstance(answer, Refusal):
-        return GangDecision(gang, answer.verdict, reasons=answer.reasons)
-    minimum = frozenset((replica.role, replica.replica) for replica in answer.replicas if replica.minimum)
-    short = outcome.short.reasons[0].message if outcome.short is not None else ""
-    return GangDecision(gang, Verdict.ADMITTED, minimum, answer.preferred, short=short)
-
-
-def _why_surplus_waits(decision: GangDecision, short: str, inventory: Inventory) -> str:
-    """Say why a unit that is admitted has surplus without nodes; ``short``: what it lacks of a quota."""
-    if short:
-        return f"surplus has no quota: {short}"
-    refusal = explain_surplus(decision.gang, inventory) if decision.verdict is Verdict.ADMITTED else None
-    return (
-        f"surplus has no nodes: {'; '.join(reason.message for reason in refusal.reasons)}"
-        if refusal is not None
-        else ""
-    )
+#: Units of the cluster that a sentence names.
+_NAMED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +48,15 @@ class Planned:
     workloads: tuple[PlannedWorkload, ...]
     facts: ClusterFacts
     topology: Topology
-    inventory: Inventory
-    #: Of each workload its units' gangs, with the places that they got; and what is kept for gangs that wait.
+    #: The scheduler's view of the cluster, as it is afterwards.
+    world: World
+    #: Of each workload its units' gangs, with the places that they got.
     gangs: tuple[tuple[Gang, ...], ...] = ()
-    kept: tuple[Kept, ...] = ()
-    #: Quota, as it is charged afterwards; None where nothing is counted.
-    tenants: Tenants | None = None
+
+    @property
+    def inventory(self) -> Inventory:
+        """The nodes, with all that holds some of them afterwards."""
+        return self.world.inventory
 
     def path_of(self, node: str) -> Path:
         """A node's domain path in the report's topology."""
@@ -188,96 +85,92 @@ def plan_all(workloads: Sequence[PlannedWorkload], facts: ClusterFacts, clock: C
     Raises:
         InputError: a topology is not clear, or a workload asks for something that its topology does not have.
     """
-    facts = _with_claims(facts, workloads)
-    devices = facts.devices or DeviceFacts(facts.nodes, ())
     topologies = choose_topologies(workloads, facts)
     shown = topologies[0] if topologies else default_topology(facts)
-    volumes = volumes_of(facts)
-
-    def shape(pod: core.Pod) -> Shape:
-        return counted_shape(devices.count(pod), volumes)
-
-    classes = facts.classes()
-    users = _users_of_lone_claims(facts, workloads)
-
-    def obstacle(pod: core.Pod) -> str | None:
-        return devices.obstacle(pod) or _claim_taken(pod, users)
-
-    def surroundings(workload: PlannedWorkload) -> Surroundings:
-        return Surroundings(_priority(workload, classes) or 0, obstacle=obstacle, refused=facts.refused)
-
-    contenders = [
-        Contender(
-            number,
-            unit,
-            _gang(workload, unit, topology, shape, surroundings(workload)),
-        )
-        for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
-        for unit in workload.units
-    ]
-    reserved = tuple(_reserved_nodes(facts, classes, contenders))
-    every = [*topologies, shown]
-    inventory = Inventory({topology.name: topology for topology in every}.values())
-    for node in facts.nodes:
-        inventory.set_node(node)
-    hold_all(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
-    tenants = Tenants.of(
-        facts, workloads, [Candidate(contender.unit, contender.gang.priority) for contender in contenders], shape
-    )
     resources = [
         (workload.namespace, workload.units)
         for workload in workloads
         if workload.resource[1] == DISAGGREGATED_INFERENCES.kind
     ]
     created = judge_quotas(resources, facts.resource_quotas, {pod.metadata.uid for pod in facts.pods})
-    pass_ = Pass(inventory, reserved, clock, tenants, created)
-    decisions = pass_.run(contenders)
-    refuse_beside = tenants.refuse_beside if tenants is not None else lambda _gang, _shapes: None
-    warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *uncounted_remarks(workloads, facts)]
+    users = _users_of_lone_claims(facts, workloads)
+
+    def obstacle(pod: core.Pod) -> str | None:
+        if missing := next((name for _, name in templates_of(pod)), None):
+            return f"ResourceClaimTemplate {missing} is not known: give it beside the nodes"
+        return obstacles.obstacle(pod) or _claim_taken(pod, users)
+
+    pairs = [*zip(workloads, topologies, strict=True)]
+    world = World(facts, pairs, shown, clock=clock, obstacle=obstacle, refuse=created.refusal)
+    facts = replace(facts, nodes=tuple(world.extended(node) for node in facts.nodes))
+    members = {pod.metadata.uid for candidate in world.candidates.values() for pod in candidate.pods()}
+    members |= {uid for workload in workloads for uid in workload.pods}
+    warnings = [*facts.warnings, *_unknown_classes(workloads, facts), *uncounted_remarks(workloads, facts, members)]
     reports, placed, changes = [], [], []
-    for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
-        mine = [decisions[place] for place, contender in enumerate(contenders) if contender.workload == number]
-        teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
+    for workload, topology in pairs:
+        mine = [_decision(workload, unit, topology, world) for unit in workload.units]
+        teller = Teller(topology, partial(world.inventory.path, topology.name), workload.pods)
         placed.append(tuple(decision.gang for decision in mine))
-        unfit = {unit.index: created.surplus.get(unit.key, "") for unit in workload.units}
-        warnings += [
-            f"{workload.title} unit {decision.gang.unit}: {why}"
-            for decision in mine
-            if (why := _why_surplus_waits(decision, decision.short or unfit[decision.gang.unit], inventory))
-        ]
-        workload_report = _report_workload(workload, teller, mine, pass_.seconds.get(number, 0.0))
+        for unit, decision in zip(workload.units, mine, strict=True):
+            if decision.verdict is Verdict.ADMITTED and (why := _why_surplus_waits(world, unit.key, created)):
+                warnings.append(f"{workload.title} unit {decision.gang.unit}: {why}")
+        workload_report = _report_workload(
+            workload, teller, mine, sum(world.seconds(unit.key) for unit in workload.units)
+        )
         if workload.change is not None:
-            # Whoever goes for a successor may have its claim.
             quotas = [quota for quota in facts.resource_quotas if quota.metadata.namespace == workload.namespace]
-            around = replace(surroundings(workload), obstacle=devices.obstacle)
-            build = partial(_gang, workload, topology=topology, shape=shape, around=around)
-            answers = [*plan_changes(workload.change, placed[number], build, inventory, refuse_beside, quotas)]
+            build = partial(_build_gang, workload, topology=topology, world=world, succeeds=True)
+            keys = {gang.uid: unit.key for gang, unit in zip(placed[-1], workload.units, strict=True)}
+            refuse_beside = partial(_refuse_beside, world, keys)
+            answers = [*plan_changes(workload.change, placed[-1], build, world.inventory, refuse_beside, quotas)]
             changes += [answer.report for answer in answers]
             workload_report = _with_changes(workload_report, answers)
         reports.append(workload_report)
-    warnings += inventory.warnings(shown.name)
-    shown_warnings = dict.fromkeys([*warnings, *_unmodelled_remarks(workloads, volumes), *_untried_remarks(workloads)])
+    warnings += [*_waiting_remarks(workloads, world), *world.inventory.warnings(shown.name)]
+    shown_warnings = dict.fromkeys(
+        [*warnings, *_unmodelled_remarks(workloads, world.cache.volumes), *_untried_remarks(workloads)]
+    )
     report = PlanReport(tuple(shown_warnings), topology_report(shown), tuple(reports), changes=tuple(changes))
-    return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved, tenants)
+    return Planned(report, tuple(workloads), facts, shown, world, tuple(placed))
 
 
-def _with_claims(facts: ClusterFacts, workloads: Sequence[PlannedWorkload]) -> ClusterFacts:
-    """The facts with devices counted as the claims of all pods ask for them."""
-    pods = [pod for workload in workloads for pod in workload.pods.values() if pod.spec.resource_claims]
-    if facts.devices is None or not (pods or any(pod.spec.resource_claims for pod in facts.pods)):
-        return facts
-    return with_devices(replace(facts, nodes=facts.devices.nodes), facts.devices.things, pods)
+def _decision(workload: PlannedWorkload, unit: Unit, topology: Topology, world: World) -> GangDecision:
+    """The decision about a unit; of one that cannot be planned the gang as it was asked for."""
+    entry = world.entry(unit.key)
+    gang = world.gang(unit.key) or _build_gang(workload, entry.unit, topology, world)
+    refusal = world.refusal(unit.key)
+    if entry.stage not in {QueueStage.NOTHING, QueueStage.SURPLUS}:
+        refusal = refusal or refuse("groups do not exist yet")
+        return GangDecision(gang, refusal.verdict, reasons=refusal.reasons)
+    plan = make_plan(gang, world.inventory, {})
+    minimum = frozenset((replica.role, replica.replica) for replica in plan.replicas if replica.minimum)
+    return GangDecision(gang, Verdict.ADMITTED, minimum, plan.preferred)
 
 
-def volumes_of(facts: ClusterFacts) -> Volumes:
-    """The volumes of the cluster, and what is bound to them."""
-    volumes = Volumes()
-    for claim in facts.claims:
-        volumes.set_claim(claim.metadata.key, claim.spec.volume_name)
-    for volume in facts.volumes:
-        affinity = volume.spec.node_affinity
-        volumes.set_volume(volume.metadata.name, affinity.required if affinity else None)
-    return volumes
+def _build_gang(
+    workload: PlannedWorkload, unit: Unit, topology: Topology, world: World, *, succeeds: bool = False
+) -> Gang:
+    _, _, around = world.queueing.around(unit)
+    if succeeds:  # whoever goes for a successor may have its claim
+        around = replace(around, obstacle=obstacles.obstacle)
+    try:
+        return gangs.build_gang(unit, topology, world.shape, around)
+    except UnplannableError as error:
+        raise InputError(workload.place, error.message, "correct the manifest") from None
+
+
+def _refuse_beside(world: World, keys: Mapping[str, Key], gang: Gang, shapes: Sequence[Shape]) -> Refusal | None:
+    return world.refuse_beside(keys[gang.uid], shapes)
+
+
+def _why_surplus_waits(world: World, root: Key, created: QuotaVerdicts) -> str:
+    """Say why a unit that is admitted has surplus without nodes."""
+    entry, refusal = world.entry(root), world.refusal(root)
+    if refusal is not None and entry.decision.reason == REASON_OVER_QUOTA:
+        return f"surplus has no quota: {refusal.message}"
+    if root in created.surplus:
+        return f"surplus has no quota: {created.surplus[root]}"
+    return f"surplus has no nodes: {refusal.message}" if refusal is not None else ""
 
 
 def _users_of_lone_claims(facts: ClusterFacts, workloads: Sequence[PlannedWorkload]) -> dict[Claim, core.Pod]:
@@ -307,29 +200,11 @@ def _claim_taken(pod: core.Pod, users: Mapping[Claim, core.Pod]) -> str | None:
     return None
 
 
-def _gang(
-    workload: PlannedWorkload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], around: Surroundings
-) -> Gang:
-    try:
-        return replace(gangs.build_gang(unit, topology, shape, around), created=workload.created)
-    except UnplannableError as error:
-        raise InputError(workload.place, error.message, "correct the manifest") from None
-
-
-def _priority(workload: PlannedWorkload, classes: Mapping[str, core.PriorityClass]) -> int | None:
-    """Find the priority of a workload as the scheduler process does (``root_priority``); None where nobody knows it."""
-    priority = priority_of(workload.priority, workload.priority_class, classes)
-    is_default = not workload.priority_class and not any(known.global_default for known in classes.values())
-    if priority is not None and not (is_default and workload.resource[1] == DISAGGREGATED_INFERENCES.kind):
-        return priority
-    stated = (pod.spec.priority for pod in workload.pods.values())
-    return min((value for value in stated if value is not None), default=priority)
-
-
-def _unknown_classes(workloads: Sequence[PlannedWorkload], classes: Mapping[str, core.PriorityClass]) -> Iterator[str]:
+def _unknown_classes(workloads: Sequence[PlannedWorkload], facts: ClusterFacts) -> Iterator[str]:
+    classes = facts.classes()
     for workload in workloads:
         name = workload.priority_class
-        if _priority(workload, classes) is None:
+        if any(root_priority(unit.root, unit.pods, classes) is None for unit in workload.units):
             yield f"{workload.title}: unknown priority class {name}, taken as 0; give it with -f"
 
 
@@ -344,29 +219,20 @@ def _unmodelled_remarks(workloads: Sequence[PlannedWorkload], volumes: Volumes) 
             yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
 
 
+def _waiting_remarks(workloads: Sequence[PlannedWorkload], world: World) -> Iterator[str]:
+    """Say that units which wait in the cluster get nodes, too, each in its place in the queue."""
+    planned = {unit.key for workload in workloads for unit in workload.units}
+    others = [f"{root.namespace}/{root.name}" for root in world.placed if root not in planned]
+    if others:
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        yield f"{', '.join(others[:_NAMED])}{more} of the cluster wait, too, and get nodes in their place in the queue"
+
+
 def _untried_remarks(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
     for workload in workloads:
         for name in dict.fromkeys(name for unit in workload.units for name in unit.untried):
             what = "is part of what comes whole: the level that it prefers is not tried"
             yield f"{workload.title}: group {name} {what}; prefer it on the group above"
-
-
-def _reserved_nodes(
-    facts: ClusterFacts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
-) -> Iterator[Kept]:
-    """Nodes that are kept for gangs of the cluster; none when no cluster was read.
-
-    A unit that is planned here too is known by the gang that is planned.
-    """
-    planned = {contender.unit.key: contender.gang for contender in contenders}
-    for group in facts.groups:
-        claim = group.status.claim
-        if claim is None or not claim.nodes or not claims_room(group):
-            continue
-        meta = group.metadata
-        priority = priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0
-        owner = Gang(meta.namespace, meta.name, 0, (), priority=priority, created=meta.creation_timestamp, uid=meta.uid)
-        yield Kept(planned.get(key_of(group), owner), frozenset(claim.nodes), claim.resource)
 
 
 def _with_changes(report: WorkloadReport, answers: Sequence[ChangeAnswer]) -> WorkloadReport:

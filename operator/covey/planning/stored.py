@@ -34,12 +34,17 @@ def template_of(pod: core.Pod) -> TemplateKey:
     return (pod.metadata.namespace, names[0], names[1], names[2], label(LABEL_INDEX) == "0")
 
 
-def as_stored(pod: core.Pod, facts: ClusterFacts) -> core.Pod:
-    """Complete a pod that a manifest asks for as the API server would."""
+def adds_tolerations(facts: ClusterFacts) -> bool:
+    """Tell whether the API server adds tolerations of the resources that a pod asks for: that of GKE does."""
+    return any(_GKE_POOL in (node.metadata.labels or {}) for node in facts.nodes)
+
+
+def as_stored(pod: core.Pod, facts: ClusterFacts, *, tolerations: bool) -> core.Pod:
+    """Complete a pod that a manifest asks for as the API server would; ``tolerations``: see ``adds_tolerations``."""
     sample = facts.samples.get(template_of(pod))
     if isinstance(sample, core.Pod):
         pod = _made_like(pod, sample)
-    elif any(_GKE_POOL in (node.metadata.labels or {}) for node in facts.nodes):
+    elif tolerations:
         pod = _with_tolerations(pod)
     spec, namespace = pod.spec, pod.metadata.namespace
     ranges = [limits for limits in facts.limit_ranges if limits.metadata.namespace == namespace]
@@ -56,7 +61,8 @@ def as_stored(pod: core.Pod, facts: ClusterFacts) -> core.Pod:
 
 def with_stored_pods(facts: ClusterFacts, pods: Sequence[core.Pod]) -> ClusterFacts:
     """The facts with pods that a manifest asks for beside those that there are; bound ones are as they are."""
-    made = (pod if pod.spec.node_name else as_stored(pod, facts) for pod in pods)
+    tolerations = adds_tolerations(facts)
+    made = (pod if pod.spec.node_name else as_stored(pod, facts, tolerations=tolerations) for pod in pods)
     return replace(facts, pods=(*facts.pods, *made))
 
 

@@ -256,28 +256,29 @@ def _workload(
     warnings: list[str],
 ) -> PlannedWorkload:
     document, root, number = parts.groups[identity]
-    owned = [_without_owners(group) for group in groups]
+    reference = root.spec.workload_ref
+    above = parts.workloads.get((root.metadata.namespace, reference.workload_name)) if reference else None
+    made = str(((above.body if above else {}).get("metadata") or {}).get("creationTimestamp") or "")
+    created = age(root.metadata.creation_timestamp or made, number)
+    owned = [_owned(group, root, created) for group in groups]
     pods: dict[str, core.Pod] = {}
     leaf_of: dict[str, str] = {}
     for group in groups:
         for pod, leaf in members.get(group.metadata.key, ()) if group.kind == "PodGroup" else ():
-            member = _member(pod, leaf)
+            member = _member(pod, leaf, root.metadata.owner_references)
             pods[member.metadata.uid] = member
             leaf_of[member.metadata.uid] = leaf.metadata.name
-    reference = root.spec.workload_ref
-    above = parts.workloads.get((root.metadata.namespace, reference.workload_name)) if reference else None
     declared = _declared_order(above)
     (unit,) = build_units(owned, pods.values(), leaf_of, declared)
     if unit.problem:
         raise InputError(document.place.at("spec"), unit.problem, "correct the tree")
     warnings.extend(_left_out(unit, pods))
-    created = str(((above.body if above else {}).get("metadata") or {}).get("creationTimestamp") or "")
     constraints = root.spec.scheduling_constraints
     return PlannedWorkload(
         document.place,
         root.metadata.namespace,
         root.metadata.name,
-        age(root.metadata.creation_timestamp or created, number),
+        created,
         (unit,),
         pods,
         constraints.topology_name if constraints else None,
@@ -290,19 +291,22 @@ def _workload(
     )
 
 
-def _without_owners(group: core.Group) -> core.Group:
-    """Return the group without owners.
+def _owned(group: core.Group, root: core.Group, created: str) -> core.Group:
+    """Return the group with the owners of its root, and the root with its age.
 
     That the members belong together is settled already, and pods may lack what groups have.
     """
-    return msgspec.structs.replace(group, metadata=msgspec.structs.replace(group.metadata, owner_references=()))
+    meta = msgspec.structs.replace(group.metadata, owner_references=root.metadata.owner_references)
+    if group is root:
+        meta = msgspec.structs.replace(meta, creation_timestamp=created)
+    return msgspec.structs.replace(group, metadata=meta)
 
 
-def _member(pod: core.Pod, leaf: core.Group) -> core.Pod:
-    """Return a pod as one of ours would be: labelled, and gated while it has no place."""
+def _member(pod: core.Pod, leaf: core.Group, owners: tuple[core.OwnerReference, ...]) -> core.Pod:
+    """Return a pod as one of ours would be: labelled, owned as its groups are, and gated while it has no place."""
     meta, spec = pod.metadata, pod.spec
     labels = {**(meta.labels or {}), LABEL_POD_GROUP: leaf.metadata.name}
-    meta = msgspec.structs.replace(meta, labels=labels, owner_references=())
+    meta = msgspec.structs.replace(meta, labels=labels, owner_references=owners)
     gates = spec.scheduling_gates or ()
     if podstate.holding(pod) is None and not podstate.is_gated(pod):
         spec = msgspec.structs.replace(spec, scheduling_gates=(*gates, core.SchedulingGate(GATE_GANG)))

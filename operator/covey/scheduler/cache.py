@@ -106,12 +106,21 @@ class Cache:
         clock: the time.
         namespaces: where groups are looked for; empty means everywhere.
         native: whether Kubernetes' own groups are planned too.
+        apart: whether plans are made in threads, beside what happens meanwhile (``Capacity``).
     """
 
-    def __init__(self, client: Client, clock: Clock, namespaces: Sequence[str] = (), *, native: bool = False) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        namespaces: Sequence[str] = (),
+        *,
+        native: bool = False,
+        apart: bool = True,
+    ) -> None:
         self.index = Index()
         self.volumes = Volumes()
-        self.capacity = Capacity(self._counted_spec)
+        self.capacity = Capacity(self._counted_spec, apart=apart)
         self._listeners: list[Listener] = []
         #: UIDs of pods that have the place of one that was expected, until they are pinned there with their mates.
         self.arrived: set[str] = set()
@@ -151,6 +160,20 @@ class Cache:
         self.preemptions = watch(PREEMPTIONS, core.Preemption, lambda *_: None)
         for each in self.preemptions:
             each.add_index(_ROOT, lambda preemption: (preemption.spec.beneficiary.uid,))
+        self._by_type = {reflector.type: reflector for reflector in self.reflectors}
+
+    def put(self, item: Any) -> None:
+        """Take an object as its watch would bring it; for a cluster that nobody watches.
+
+        Raises:
+            TypeError: it is of no kind that is watched.
+        """
+        reflector = self._by_type.get(type(item))
+        if isinstance(item, core.Group):
+            reflector = self._groups[0 if item.kind == COMPOSITE_POD_GROUPS.kind else -1]
+        if reflector is None:
+            raise TypeError(f"no {type(item).__name__} is watched")
+        reflector.put(item)
 
     def subscribe(self, listener: Listener) -> None:
         """Tell a listener about every change from now on."""

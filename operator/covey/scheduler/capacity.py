@@ -41,11 +41,16 @@ class Capacity:
     """Holds by pod UID. Used on the event loop only.
 
     ``counted``: a pod's spec with all that counts for its place; the spec itself, and at once, for nearly all.
+    ``apart``: whether plans are made on an inventory of their own, which stands still meanwhile.
     ``yields_to``: ordinary pods of this priority and more take room whatever is reserved there, and members give way.
     """
 
     def __init__(
-        self, counted: Callable[[core.Pod], core.PodSpec] = counted_spec, *, yields_to: int = SYSTEM_PRIORITY
+        self,
+        counted: Callable[[core.Pod], core.PodSpec] = counted_spec,
+        *,
+        apart: bool = True,
+        yields_to: int = SYSTEM_PRIORITY,
     ) -> None:
         self.yields_to = yields_to
         self.room = Inventory()
@@ -59,7 +64,7 @@ class Capacity:
         #: UIDs of pods that give way to gangs that wait.
         self.claimed: Collection[str] = frozenset()
         #: What the planner sees. While it plans (``planning``) nobody else looks at it.
-        self.planned = Inventory()
+        self.planned = Inventory() if apart else self.room
         self._queued: list[tuple[_Change, Collection[str]]] | None = None
         self._touched: set[str] | None = None
         self._held: dict[str, tuple[str, Shape, core.Meta]] = {}
@@ -269,7 +274,8 @@ class Capacity:
         return (held[1],) if held is not None and held[0] == node else ()
 
     def _apply(self, change: _Change, *nodes: str) -> None:
-        change(self.room)
+        if self.planned is not self.room:
+            change(self.room)
         self._plan(change, nodes)
 
     def _plan(self, change: _Change, nodes: Collection[str]) -> None:

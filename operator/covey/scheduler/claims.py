@@ -207,14 +207,7 @@ class Claims:
                 candidates = await self._borrowers(right.order, take_turn)
                 found.append((PURPOSE_PREEMPTION, partial(reclaim, candidates=candidates, terms=terms, right=right)))
             return found
-        own = quotas.queue_of(unit.key)
-
-        def shares_queue(root: Key) -> bool:
-            # What names no queue of its own is charged to one all the same.
-            charged = (each.queue for each in quotas.ledger.of(root))
-            return own == (quotas.queue_of(root) or next(charged, None))
-
-        candidates = await self._candidates(asked, shares_queue, take_turn)
+        candidates = await self._candidates(asked, partial(quotas.shares_queue, other=unit.key), take_turn)
         ordinary: list[OrdinaryPod] = []
         if self._terms.ordinary_pods:  # they are of no queue, so priority alone counts
             refused = aside | self._find_refused(unit.key).keys()

@@ -431,7 +431,7 @@ class Scheduler:
     # A refusal
 
     async def _refuse(self, state: CycleState, answer: Refusal) -> None:
-        root, entry = state.root, state.entry
+        root, entry, state.refusal = state.root, state.entry, answer
         refused = with_refusal(entry, answer)
         if answer.verdict is Verdict.INFEASIBLE:
             move = await self._moves.find(entry.unit, state.gang)
@@ -457,6 +457,7 @@ class Scheduler:
         hint = hint_for_surplus(state.gang, self._capacity.planned)
         with self._snapshot(root) as inventory:
             refusal = await asyncio.to_thread(explain_surplus, state.gang, inventory)
+        state.refusal = refusal
         hint = await self._count_fits(root, hint)
         refused = with_refusal(entry, refusal) if refusal is not None else replace(entry, refused=True)
         self._add_unschedulable(root, refused, hint, state.closed)

@@ -18,7 +18,7 @@ from covey.admission.nodes import Key
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang
+from covey.placement.model import Gang, Refusal
 from covey.scheduler.commit import Placement
 from covey.scheduler.decisions_in_flight import Commits
 from covey.scheduler.fair_loop import FairLoop
@@ -32,7 +32,7 @@ class CycleState:
     ``gang`` is what is planned, ``closed`` the gangs (UIDs) whose nodes are closed to it. ``borrows``: what it gets can
     be claimed back. ``entitled`` is what the plugin that counts it has let it
     have, and compares when there is a plan. ``rejected``:
-    a pre-filter has refused it, so it was not planned.
+    a pre-filter has refused it, so it was not planned. ``refusal``: the planner's, where it was planned in this cycle.
     """
 
     root: Key
@@ -42,6 +42,7 @@ class CycleState:
     borrows: bool = False
     entitled: object = None
     rejected: bool = False
+    refusal: Refusal | None = None
 
 
 class Rejection(NamedTuple):

@@ -115,6 +115,11 @@ class Quotas(Plugin):
         """The queue that a unit uses; None for none."""
         return self._queues.get(root)
 
+    def shares_queue(self, root: Key, other: Key) -> bool:
+        """Tell whether a unit uses, or is charged to, the queue that another one uses; or neither has one."""
+        charged = (charge.queue for charge in self.ledger.of(root))
+        return self.queue_of(other) == (self.queue_of(root) or next(charged, None))
+
     def observe(self, unit: Unit) -> None:
         """Charge a unit for what it has now."""
         self.refresh()

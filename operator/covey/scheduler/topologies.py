@@ -80,10 +80,14 @@ class Topologies:
         topology = self._current().of_unit(unit, self._labels_of, assumed=assumed, kept=kept)
         if any(podstate.place_of(pod, assumed) for pod in unit.pods()):
             self.keep(unit, topology)
+        self.show(topology)
+        return topology
+
+    def show(self, topology: Topology) -> None:
+        """Let the planner know a topology."""
         if self._planned.get(topology.name) != topology:
             self._planned[topology.name] = topology
             self._cache.capacity.set_topologies(self._planned.values())
-        return topology
 
     def keep(self, unit: Unit, topology: Topology) -> None:
         """Remember the topology of a unit whose pods are placed, or about to be, as long as its status does not tell it."""

@@ -9,15 +9,16 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from builders.gangs import IN_ONE_RACK, at, gang_of, nodes_in
+from builders.holds import hold_all
 from builders.members import pod
 from covey.admission.growth import Site
 from covey.admission.headroom import MOST, HeadroomAnswer, most_feasible
-from covey.admission.round import plan_round
-from covey.admission.taken_room import counted_shape, hold_all
+from covey.admission.taken_room import counted_shape
 from covey.api import core
 from covey.compile.layout import shares
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, ReplicaRequest
+from rounds import plan_round
 
 
 def racks(**counts: int) -> Inventory:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from builders.gangs import IN_ONE_RACK, at, gang_of, nodes_in
+from builders.holds import hold_all
 from builders.members import pod
 from covey.admission.growth import smallest_move
-from covey.admission.taken_room import counted_shape, hold_all
+from covey.admission.taken_room import counted_shape
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from builders.requests import make_gang, make_inventory, make_role, make_shape
-from covey.admission.round import Outcome, plan_round
 from covey.placement.model import Gang, Plan
+from rounds import Outcome, plan_round
 
 
 def named(gang: Gang) -> Gang:

@@ -58,7 +58,7 @@ def test_help_lists_every_command_and_loads_none() -> None:
 
 
 def test_an_offline_plan_loads_no_server_and_no_client() -> None:
-    code = "import sys, covey.cli.commands.plan\nprint([n for n in sys.modules if n in {'kopf', 'kubernetes', 'aiohttp', 'rich', 'asyncio'}])"
+    code = "import sys, covey.cli.commands.plan\nprint([n for n in sys.modules if n in {'kopf', 'kubernetes', 'aiohttp', 'rich'}])"
     assert python(code).stdout.strip() == "[]"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,6 @@ from builders.files import (
 )
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.planning.facts import read_facts
-from covey.planning.request import read_manifests, workloads_of
-from covey.planning.run import plan_all
 from covey.watching.usage import find_topology_name
 
 
@@ -156,23 +152,6 @@ def test_a_topology_may_be_given_and_a_level_nobody_carries_is_infeasible(files:
     result = covey("plan", *files(nodes, gang), *given, "-o", "json")
     assert result.exit_code == 3
     assert "row" in workload(json.loads(result.stdout), "llm")["reasons"][0]["message"]
-
-
-def test_what_is_kept_for_a_waiting_gang_is_closed_to_those_behind_it(files: Any) -> None:
-    arguments = files(cluster(2, 2), inference("llm", role("w", 4, 1)))
-    manifests = read_manifests([str(arguments[1])], None)
-    facts = read_facts([str(arguments[3])], (), ())
-    waiting = core.Group(
-        metadata=core.Meta(name="big-0", namespace="default", creation_timestamp="2020-01-01T00:00:00Z"),
-        kind="CompositePodGroup",
-        status=core.GroupStatus(claim=core.Claim((None, "b0", "r0"), "", nodes=("n0-0-0", "n0-0-1"))),
-    )
-    own = msgspec.structs.replace(waiting, metadata=msgspec.structs.replace(waiting.metadata, name="llm-0"))
-    for kept, expected in (((waiting,), 2), ((own,), 4), ((), 4)):
-        known = replace(facts, groups=kept)
-        found, _ = workloads_of(manifests, known)
-        report = plan_all(found, known, lambda: 0.0).report
-        assert report.workloads[0].units[0].roles[0].admitted == expected
 
 
 @pytest.mark.parametrize("size", [3, 1])

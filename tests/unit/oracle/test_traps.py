@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from covey.admission.round import plan_round
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
 from oracle import facts
@@ -17,6 +16,7 @@ from oracle.build import case, full, nodes, role
 from oracle.case import Case, Hold
 from oracle.checker import check, score
 from oracle.written import shape
+from rounds import plan_round
 
 
 def planned(asked: Case) -> Case:

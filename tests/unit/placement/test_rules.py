@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from builders.requests import make_gang, make_inventory, make_node, make_role, make_shape, place
-from covey.admission.round import apply
 from covey.placement.model import Gang, Plan, Refusal, Spread, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
+from rounds import apply
 
 
 def test_a_role_that_does_not_follow_lets_the_unit_into_no_crowded_domain() -> None:
