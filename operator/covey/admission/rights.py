@@ -53,13 +53,13 @@ class Promises:
         #: Grows with each change.
         self.version = 0
 
-    def enter(self, root: Key, now: Promise | None) -> bool:
-        """Take a promise to a root for the one before; returns whether something is promised no longer."""
+    def enter(self, root: Key, now: Promise | None) -> Promise | None:
+        """Take a promise to a root for the one before, which is returned."""
         before = self._of.pop(root, None)
         if now is not None:
             self._of[root] = now
         self.version += before != now
-        return before not in {None, now}
+        return before
 
     @contextmanager
     def charge_others(self, ledger: Ledger, root: Key, order: Order | None = None) -> Iterator[None]:
@@ -77,18 +77,21 @@ class Promises:
         """The other roots to which something is promised, or those of them that are before a place in the order."""
         return [other for other, right in self._of.items() if other != root and (order is None or right.order < order)]
 
-    def keep_for_others(self, ledger: Ledger, mine: Promise, charge_of: Mapping[str, Charge]) -> Ledger:
-        """A copy of a ledger on which the victims of all others are gone, and what is promised is charged.
+    def keep_for_others(self, ledger: Ledger, root: Key, order: Order, charge_of: Mapping[str, Charge]) -> Ledger:
+        """A copy of a ledger as it will be once those before a place in the order have what is promised to them.
 
-        Of its own queue a minimum comes before those that are behind it in the order.
+        Nothing is known there of those behind it, not even that their victims go: a claim rests on those before it alone,
+        as it does for nodes, so that no two claims end each other. The first of all rests on nobody.
         """
-        root, queue, copied = mine.charge.unit, mine.charge.queue, ledger.copy()
-        others = {other: promise for other, promise in self._of.items() if other != root}
-        copied.give_up({charge_of[uid] for right in others.values() for uid in right.victims if uid in charge_of})
-        for other, right in others.items():
-            if right.charge.queue != queue or right.order < mine.order:
-                copied.enter(other, (*copied.of(other), right.charge))
+        copied, before = ledger.copy(), self._find_others(root, order)
+        copied.give_up({charge_of[uid] for other in before for uid in self._of[other].victims if uid in charge_of})
+        for other in before:
+            copied.enter(other, (*copied.of(other), self._of[other].charge))
         return copied
+
+    def find_behind(self, root: Key, order: Order) -> list[Key]:
+        """The other roots to which something is promised that are behind a place in the order."""
+        return [other for other, promise in self._of.items() if other != root and order < promise.order]
 
     def find_victims(self) -> Iterator[str]:
         """UIDs of pods that go for what is promised."""

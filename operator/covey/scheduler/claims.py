@@ -281,7 +281,7 @@ class Claims:
             self.leave_aside(entry.unit.key, late)
             return None
         by_quota = claim.purpose == PURPOSE_RECLAIM or entry.decision.reason == REASON_OVER_QUOTA
-        right = quotas.right(entry) if by_quota else None
+        right = quotas.right(entry, claim=claim) if by_quota else None
         ending = frozenset(pod.metadata.uid for pod in self._cache.index.ending())
         victims = self._find_grounded(entry, asked, claim, quotas)
         question = partial(still_needed, victims=victims, ending=ending, right=right)

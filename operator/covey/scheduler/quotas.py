@@ -156,7 +156,7 @@ class Quotas(Plugin):
         self._judged.pop(root, None)
         self._problems.pop(root, None)
         self._asleep.pop(root, None)
-        self._eased |= self._promises.enter(root, None)
+        self._promise(root, None)
         for each in self.wishes.values():
             each.pop(root, None)
         self._queues.pop(root, None)
@@ -174,9 +174,18 @@ class Quotas(Plugin):
             since = waiting_since(entry.unit.root) if entry.stage is QueueStage.MINIMUM else None
             now = [Wish(first_choice(self.ledger.policies[name], shapes), since)]
             self.wishes.setdefault(name, {})[root] = now[0]
-        self._eased |= self._promises.enter(root, self._promise_of(root, entry))
+        self._promise(root, self._promise_of(root, entry))
         if now != before:
             self._tell()
+
+    def _promise(self, root: Key, now: Promise | None) -> None:
+        """Take a promise to a unit for the one before; claims that rest on it are judged anew, or they would take for nothing."""
+        before = self._promises.enter(root, now)
+        if before == now:
+            return
+        self._eased |= before is not None
+        for other in self._promises.find_behind(root, min(each.order for each in (before, now) if each is not None)):
+            self.handle.queue.requeue(other)
 
     def _promise_of(self, root: Key, entry: Entry) -> Promise | None:
         claim, name = entry.decision.claim, self._queues.get(root)
@@ -446,9 +455,12 @@ class Quotas(Plugin):
             if right is not None and order:
                 yield replace(right, order=order, is_borrowed=False)
 
-    def right(self, entry: Entry, amounts: Amounts = _NOTHING) -> Right | None:
-        """The right of a minimum, to amounts, on a copy of the ledger where others have what is promised."""
-        root, index, claim = entry.unit.key, self._cache.index, entry.decision.claim
+    def right(self, entry: Entry, amounts: Amounts = _NOTHING, claim: core.Claim | None = None) -> Right | None:
+        """The right of a minimum, to amounts, on a copy of the ledger where those before it have what is promised.
+
+        ``claim``: of which the victims may be taken to be gone, where it is not that of the entry.
+        """
+        root, index, claim = entry.unit.key, self._cache.index, claim or entry.decision.claim
         name, gang = self._queues.get(root), entry.gang
         if name is None or gang is None:
             return None
@@ -458,8 +470,7 @@ class Quotas(Plugin):
         charged = self._with_holds(entry.unit, name, ())
         charge_of = charges_of_pods(filter(None, map(index.unit, roots)), charged)
         charge = Charge(name, root, None, tuple(sorted(amounts.items())), priority=gang.priority)
-        mine = Promise(charge, frozenset(), gang.order)
-        ledger = self._promises.keep_for_others(charged, mine, charge_of)
+        ledger = self._promises.keep_for_others(charged, root, gang.order, charge_of)
         own = next((each for each in charged.of(root) if each.member is None), None)
         nodes = {flavor: frozenset(found) for flavor, found in self._lands[name].nodes.items()}
         return Right(ledger, charge, minimum_shapes(gang), own, nodes, charge_of)

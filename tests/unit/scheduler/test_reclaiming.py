@@ -86,6 +86,41 @@ async def test_what_is_freed_is_not_borrowed_again_meanwhile() -> None:
     assert await loop.turn() == {}
 
 
+def forsake(loop: Loop) -> None:
+    """Delete the unit that waits first, with its claim."""
+    drop(loop.cache, next(each for each in loop.cache.index.pods() if each.metadata.name.startswith("mine-")))
+    drop(loop.cache, loop.cache.index.root(root_key("mine")))
+
+
+async def test_claim_when_one_that_it_rests_on_is_over_takes_what_it_lacks_beside_its_own() -> None:
+    """The first takes twice what it needs, and the second counts on the rest, until the first is deleted."""
+    queues = (queue("a", 4, cohort="c"), queue("b", 12, cohort="c"), queue("z", 0, cohort="c", borrowMinimums=True))
+    full = [*theirs(2, "r", "z", minimum=2), *unit("s", replicas=2, minimum=2, nodes=("n1", "n1"), queue="z")]
+    loop = world(*full, nodes=6, queues=queues, priority=1)
+    for each in unit("next", replicas=3, minimum=3, queue="b", status={"conditions": [WAITED]}):
+        put(loop.cache, each)
+    assert len(named(await refused(loop))) == len(named(loop.claim("next"))) == 1
+    forsake(loop)
+    await loop.turn()
+    assert sorted(named(loop.claim("next"))) == [("Unit", "r"), ("Unit", "s")]
+
+
+async def test_claim_when_one_that_it_rests_on_is_over_takes_what_suffices_without_it() -> None:
+    """The same where nothing comes free on nodes, so that nobody is looked at for that."""
+    queues = (queue("a", 8, cohort="c"), queue("b", 12, cohort="c"), queue("z", 0, cohort="c", borrowMinimums=True))
+    full = unit("large", replicas=3, minimum=3, nodes=("n1", "n1", "half"), queue="z")
+    full += theirs(2, "small", "z", minimum=2, priority=1)
+    halves = (node(name, labels=labels(), gpus=4) for name in ("half", "free"))
+    loop = world(*halves, *full, queues=queues, priority=2, gpus=8)
+    for each in unit("next", replicas=3, minimum=3, queue="b", status={"conditions": [WAITED]}):
+        put(loop.cache, each)
+    assert named(await refused(loop)) == [("Unit", "large")]
+    assert named(loop.claim("next")) == [("Unit", "small")]
+    forsake(loop)
+    await loop.turn()
+    assert named(loop.claim("next")) == [("Unit", "large")]
+
+
 @pytest.mark.parametrize(("priority", "mine", "gets"), [(0, "a", False), (5, "a", True), (0, "b", False)])
 async def test_what_is_freed_is_for_nobody_behind_in_the_order(priority: int, mine: str, *, gets: bool) -> None:
     """Another minimum within nominal finds a node and the quota of the first victim: it gets them if it is before (L4)."""
@@ -181,15 +216,13 @@ class Story:
         ]
 
     def promises(self, root: str) -> tuple[set[str], list[Taken]]:
-        """The victims of others' claims, and what is promised to these: in the same queue to those before it alone."""
-        others = [(other, claim) for other, claim in self.find_claims() if other != root and claim.victims]
-        queue = self.asked[root][0]
-        promised = [o for o, _ in others if self.asked[o][0] != queue or self.rank(o) < self.rank(root)]
-        gone = {uid for _, claim in others for each in claim.victims for uid in each.pods}
-        return gone, [self.charge_of(each) for each in promised]
+        """The victims of the claims that are before a minimum's in the order, and what is promised to these."""
+        before = [(other, claim) for other, claim in self.find_claims() if self.rank(other) < self.rank(root)]
+        gone = {uid for _, claim in before for each in claim.victims for uid in each.pods}
+        return gone, [self.charge_of(other) for other, _ in before]
 
     def has_quota(self, root: str, gone: set[str]) -> bool:
-        """Whether a minimum is within nominal once these pods are gone, beside what is promised to others."""
+        """Whether a minimum is within nominal once these pods are gone, beside what is promised to those before it."""
         new, (others, promised) = self.charge_of(root), self.promises(root)
         kept = [*self.without(gone | others, self.taken), *promised]
         inside = sum(e.amount for e in quotas.within(self.tenants[new.queue], kept, new.queue) if e.replica is None)
@@ -242,6 +275,18 @@ class Story:
             }
             assert not suffices(surplus)
 
+    def check_standing(self, root: str, claim: core.Claim) -> None:
+        """L1 and L2 of a claim that is about to be obeyed, beside all others: nobody goes for nothing."""
+        uids = [set(each.pods) for each in claim.victims]
+        if claim.purpose != "Reclaim" or not all(map(self.loop.cache.index.pod, set().union(*uids))):
+            return
+
+        def suffices(gone: set[str]) -> bool:
+            return self.has_quota(root, gone) and self.has_room(root, gone)
+
+        assert suffices(set().union(*uids))
+        assert claim.unproven or all(not suffices(set().union(*uids) - each) for each in uids)
+
     def obey(self, claim: core.Claim) -> bool:
         """Let its victims go; False where they are gone already."""
         uids = {uid for each in claim.victims for uid in each.pods}
@@ -276,6 +321,12 @@ class Story:
 @example(
     {"a": 2, "b": 2, "d": 0}, [("a", 2, 1, 0), ("a", 1, 1, 0)], [("a", 1, 0), ("a", 2, 1), ("b", 2, 0)], 1
 )  # the same, while one of lower priority waits
+@example(
+    {"a": 2, "b": 3, "d": 0},
+    [("b", 1, 1, 0), ("a", 3, 1, 0), ("a", 2, 2, 0)],
+    [("a", 1, 0), ("a", 2, 1), ("b", 2, 1)],
+    3,
+)  # three claims ended each other for ever
 async def test_the_laws_of_reclaim(
     nominals: dict[str, int], running: list[Any], waiting: list[Any], spare: int
 ) -> None:
@@ -285,6 +336,8 @@ async def test_the_laws_of_reclaim(
     for _ in range(40):
         while await story.turn():
             pass
+        for root, claim in story.find_claims():
+            story.check_standing(root, claim)
         obeyed = [story.obey(claim) for _, claim in story.find_claims()]
         idle = 0 if any(obeyed) else idle + 1
         if idle == 3:
