@@ -159,8 +159,12 @@ class Story:
             made += unit(
                 f"r{number}", replicas=count, minimum=min(count, least), nodes=spots, queue=name, priority=priority
             )
-        self.asked = {f"w{number}": each for number, each in enumerate(waiting)}
-        for root, (name, count, priority) in self.asked.items():
+        #: Queue, replicas and priority of the minimum of each unit: those that run ask for theirs once they gave way.
+        self.asked = {f"r{number}": (name, min(count, least), priority)
+                      for number, (name, count, least, priority) in enumerate(running)}  # fmt: skip
+        for number, (name, count, priority) in enumerate(waiting):
+            root = f"w{number}"
+            self.asked[root] = (name, count, priority)
             status = {"conditions": [WAITED]}
             made += unit(root, replicas=count, minimum=count, queue=name, priority=priority, status=status)
         self.loop = Loop(cache(*nodes, *made), limits=LIMITS)
@@ -183,15 +187,18 @@ class Story:
 
     async def turn(self) -> dict[str, str]:
         """One pass. What it gives away is promised to nobody but those who are behind (L4)."""
-        before = dict(self.find_claims())
+        before, served = dict(self.find_claims()), set(filter(self.is_placed, self.asked))
         given = await self.loop.turn()
         self.loop.bind(given)
         placed = {name.split("-")[0] for name in given}
         for root, claim in self.find_claims():
-            ahead = any(each in self.asked and self.rank(each) < self.rank(root) for each in placed)
+            ahead = any(self.rank(each) < self.rank(root) for each in placed - served)
             if root in before and not ahead and not placed <= {root}:
                 assert self.has_quota(root, {uid for each in claim.victims for uid in each.pods}), (root, given)
         return given
+
+    def is_placed(self, root: str) -> bool:
+        return any(pod.spec.node_name for pod in self.pods_of(root))
 
     def rank(self, root: str) -> tuple[int, str]:
         """The place of a waiting minimum among others."""
@@ -345,12 +352,12 @@ async def test_the_laws_of_reclaim(
         story.loop.now += 1200  # a search that found nothing is repeated later
         for root in story.asked if idle else ():
             story.loop.queue.requeue(root_key(root))
-    assert story.claims <= 2 * len(waiting)
+    assert story.claims <= 2 * len(story.asked)
     assert not story.find_claims()
     for root, (name, count, _) in story.asked.items():
         roots = {pod.metadata.name.split("-")[0] for pod in story.loop.cache.index.pods()}
         kept_for = [each for each in roots if (claim := story.loop.claim(each)) and claim.nodes]
-        if any(pod.spec.node_name for pod in story.pods_of(root)) or kept_for:
+        if story.is_placed(root) or kept_for:
             continue
         new, taken = story.charge_of(root), story.taken
         kept = [each for each in taken if not quotas.must_give_way(story.tenants, taken, new, each)]
