@@ -41,7 +41,8 @@ class Promise(NamedTuple):
         there = {flavor_of(node) for node in claim.nodes}
         flavors = tuple(flavor for flavor in policy.flavors if flavor in there) or policy.flavors
         amounts = first_choice(replace(policy, flavors=flavors), minimum_shapes(gang))
-        charge = Charge(policy.name, root, None, tuple(sorted(amounts.items())), since=_PROMISED)
+        sums = tuple(sorted(amounts.items()))
+        charge = Charge(policy.name, root, None, sums, priority=gang.priority, since=_PROMISED)
         return cls(charge, frozenset(uid for victim in claim.victims for uid in victim.pods), gang.order)
 
 
