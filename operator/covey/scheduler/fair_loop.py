@@ -31,10 +31,8 @@ class FairLoop:
         self._next = asyncio.Lock()
 
     async def share(self) -> None:
-        """Let others have their turn, if it is time."""
-        if self._begun is None:
-            self._begin()
-        elif self._clock() - self._begun > SLICE:
+        """Let others have their turn, if it is time: first of all those who were ready before a turn begins."""
+        if self._begun is None or self._clock() - self._begun > SLICE:
             async with self._next:
                 await asyncio.sleep(0)
                 self._begin()
