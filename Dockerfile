@@ -34,7 +34,7 @@ LABEL org.opencontainers.image.title="covey" \
 COPY --from=build /opt/covey/ /opt/covey/
 # Writes the byte-code of all that is imported, Python's own modules included: a read-only root keeps none at run time.
 RUN /opt/covey/bin/python -c "import kubernetes.aio.client, kubernetes.aio.config, \
-    click.shell_completion, covey.cli.client, covey.operator.process.main, covey.scheduler.main"
+    click.shell_completion, covey.cli.client, covey.observability.log_forms, covey.operator.process.main, covey.scheduler.main"
 # numpy brings OpenBLAS, which starts a thread for every core and is never called; glibc keeps an arena for each thread.
 ENV PATH=/opt/covey/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
