@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 if TYPE_CHECKING:
     from covey.observability.log_forms import Format, Logger
 
-_LEVELS: Final = ("debug", "info", "warning", "error")
+#: By the name of the method that writes a line.
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 #: These would repeat every probe and every call of kube-scheduler.
 _SILENT: Final = ("aiohttp.access",)
 
@@ -30,7 +31,7 @@ class _Deferred:
         self._wrapped: Logger | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in _LEVELS and not self._standard.isEnabledFor(logging.getLevelNamesMapping()[name.upper()]):
+        if name in _LEVELS and not self._standard.isEnabledFor(_LEVELS[name]):
             return _write_nothing
         if self._wrapped is None:
             from covey.observability.log_forms import wrap_logger  # noqa: PLC0415 - see above

@@ -257,6 +257,7 @@ class World:
         # Who lacks pods, and surplus, waits for pods that may be about to come; for no longer than that.
         while any(map(_waits, (entry for _, entry in self._queue.entries()))) and loop.now < _LONGEST_WAIT:
             loop.now += SETTLE + 0.1
+            # One round in which timers fire, and one for what they began.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             await scheduler.run_pass()

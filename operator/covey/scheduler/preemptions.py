@@ -243,6 +243,3 @@ def _age(preemption: core.Preemption) -> tuple[str, str]:
 def _root_of(preemption: core.Preemption) -> Key:
     beneficiary = preemption.spec.beneficiary
     return Key(beneficiary.kind, preemption.metadata.namespace, beneficiary.name)
-
-
-__all__ = ["PreemptionWriter"]

@@ -4,7 +4,7 @@ A thousand answers to creations arrive before the watch has shown the last of th
 create those again. So what the API server has answered counts as seen, as with client-go's expectations, but not for
 long: an object that was created and deleted while the watch was broken is never shown. What expires here is created again
 if it is wanted, under the same name. Nothing depends on this memory but needless writes, and that no unit has two
-leaders for a moment (``scaling.leading``).
+leaders for a moment (``scaling.scaler``).
 
 ================  ============================================  ====================================================
 a pod is          since                                         until
